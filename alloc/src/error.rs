@@ -1,0 +1,102 @@
+//! Errors of this crate, each one sentence; out of memory carries a report.
+
+use crate::Category;
+use std::fmt;
+
+/// What went wrong in a memory source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// The device has no memory left for the request.
+    #[error("the device is out of memory")]
+    OutOfMemory,
+    /// The source cannot do this (reading values of a simulated device, say).
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// A driver call failed.
+    #[error("{call} failed: {code} ({message})")]
+    Driver {
+        /// The name of the driver call.
+        call: &'static str,
+        /// Its status code.
+        code: u32,
+        /// The driver's words for the code.
+        message: String,
+    },
+    /// No usable CUDA on this machine, and why.
+    #[error("{0}")]
+    NoCuda(String),
+}
+
+/// An error of the allocator.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AllocError {
+    /// No set of free pages could serve the request.
+    #[error("{0}")]
+    OutOfMemory(Box<OomReport>),
+    /// The size does not fit the address space.
+    #[error("a size of {0} bytes is more than any device can address")]
+    SizeOverflow(u128),
+    /// A block is being written while it is used, or the other way round.
+    #[error("block {block} is in use: it cannot be {wanted} now")]
+    InUse {
+        /// Id of the block.
+        block: u64,
+        /// "read" or "written".
+        wanted: &'static str,
+    },
+    /// A block was used with a stream of another device.
+    #[error("a block of {block} was used on a stream of {stream}")]
+    WrongDevice {
+        /// The device of the block.
+        block: String,
+        /// The device of the stream.
+        stream: String,
+    },
+    /// The range of a copy does not fit the block.
+    #[error("a copy of {bytes} bytes at offset {offset} does not fit a block of {len} bytes")]
+    OutOfRange {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Byte offset in the block.
+        offset: usize,
+        /// Length of the block in bytes.
+        len: usize,
+    },
+    /// The source failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+/// Where every byte was when an allocation failed. Sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct OomReport {
+    /// The device, as `cuda:0`.
+    pub device: String,
+    /// Bytes asked for.
+    pub requested: usize,
+    /// Bytes in live blocks.
+    pub allocated: usize,
+    /// Bytes taken from the device.
+    pub reserved: usize,
+    /// The largest idle block.
+    pub largest_free: usize,
+    /// Bytes of blocks that the device may still be using.
+    pub pending: usize,
+    /// The limit on reserved bytes.
+    pub limit: Option<usize>,
+    /// Free bytes of the device as its driver counts them.
+    pub driver_free: usize,
+    /// All bytes of the device.
+    pub driver_total: usize,
+    /// Live bytes by category, largest first.
+    pub categories: Vec<(Category, usize)>,
+    /// The steps that were tried, in order.
+    pub steps: Vec<&'static str>,
+}
+
+impl fmt::Display for OomReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let _ = f;
+        todo!()
+    }
+}

@@ -1,0 +1,36 @@
+//! Device memory, standing alone: where bytes come from, who holds them, and in which order the device touches them.
+//!
+//! * [`Source`]: what a device offers (addresses, physical handles, streams, events, copies): CUDA, host or simulated.
+//! * [`Allocator`]: the caching allocator over one source; hands out [`Block`]s and takes them back when they drop.
+//! * [`Stream`]: an ordered queue of device work. [`Block::read`] and [`Block::write`] are the only way to an address:
+//!   they record the use and order streams that differ.
+//! * [`PinnedPool`]: pooled page-locked host memory for copies that do not block.
+//! * [`MemoryStats`]: every byte, by [`Category`].
+
+mod allocator;
+mod block;
+mod category;
+mod copy;
+mod error;
+mod log;
+mod pinned;
+mod source;
+mod stats;
+mod stream;
+
+pub mod driver;
+pub mod sources;
+
+pub use allocator::{Allocator, AllocatorConfig};
+pub use block::{Block, Read, Write};
+pub use category::Category;
+pub use copy::{copy, download, upload, upload_pinned};
+pub use error::{AllocError, OomReport, SourceError};
+pub use log::LogEvent;
+pub use pinned::{PinnedBlock, PinnedPool};
+pub use source::{Handle, MemoryInfo, RawEvent, RawStream, Source, SourceInfo, SourceKind};
+pub use stats::{CategoryStats, MemoryStats};
+pub use stream::{Event, Stream, StreamId};
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = AllocError> = std::result::Result<T, E>;

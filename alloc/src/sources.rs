@@ -1,0 +1,9 @@
+//! The memory sources: [`HostSource`], [`CudaSource`], [`SimulatedSource`].
+
+mod cuda;
+mod host;
+mod simulated;
+
+pub use cuda::CudaSource;
+pub use host::HostSource;
+pub use simulated::SimulatedSource;

@@ -1,0 +1,35 @@
+//! Arithmetic over blocks of memory. A kernel is a value that names its operands and knows how to run on each backend;
+//! it gets access tokens and layouts, never allocates, and knows nothing of gradients.
+//!
+//! A family is a folder: `mod.rs` says what it computes, `cpu.rs` and `cuda.rs` how; CUDA sources lie in `kernels/cuda`.
+
+mod arg;
+mod backend;
+mod dtype;
+mod error;
+mod layout;
+mod scalar;
+
+pub mod cuda;
+
+pub mod compare;
+pub mod copy;
+pub mod cross_entropy;
+pub mod elementwise;
+pub mod index;
+pub mod matmul;
+pub mod norm;
+pub mod optim;
+pub mod random;
+pub mod reduce;
+pub mod softmax;
+
+pub use arg::{Arg, OutArg};
+pub use backend::{Backend, Kernel};
+pub use dtype::DType;
+pub use error::KernelError;
+pub use layout::{Dims, Layout, MAX_RANK, Strides};
+pub use scalar::{Element, Scalar};
+
+/// The result of running a kernel.
+pub type Result<T, E = KernelError> = std::result::Result<T, E>;

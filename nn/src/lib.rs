@@ -1,0 +1,1 @@
+//! Layers, losses, optimizers, loss scaling and data loading.

@@ -1,0 +1,1 @@
+//! Tensors, their operations and the tape those leave behind.
