@@ -2,7 +2,8 @@
 
 use crate::Result;
 use crate::cuda::Cuda;
-use kiln_alloc::{Stream, Write};
+use crate::matmul::BlasWorkspace;
+use kiln_alloc::{Allocator, Stream, Write};
 use std::sync::Arc;
 
 /// A computation over operands, ready to run.
@@ -15,6 +16,26 @@ pub trait Kernel {
     fn cpu(self) -> Result<()>;
     /// Enqueues it on a CUDA stream.
     fn cuda(self, cuda: &Cuda, stream: &Stream, workspace: Option<&mut Write<'_>>) -> Result<()>;
+    /// Takes the memory that [`Kernel::cuda`] would take and keep on its own, and computes nothing.
+    fn dry(self, dry: &Dry, stream: &Stream) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let _ = (dry, stream);
+        Ok(())
+    }
+}
+
+/// What kernels hold on a device that computes nothing.
+pub struct Dry {
+    pub(crate) blas: BlasWorkspace,
+}
+
+impl Dry {
+    /// Takes memory from `allocator` where kernels on CUDA would, as they run.
+    pub fn new(allocator: &Allocator) -> Dry {
+        Dry { blas: BlasWorkspace::new(allocator) }
+    }
 }
 
 /// What runs the kernels of a device.
@@ -25,7 +46,7 @@ pub enum Backend {
     /// CUDA kernels in stream order.
     Cuda(Arc<Cuda>),
     /// Nothing: a dry run takes memory and computes nothing.
-    Dry,
+    Dry(Arc<Dry>),
 }
 
 impl Backend {
@@ -34,7 +55,15 @@ impl Backend {
         match self {
             Backend::Cpu => kernel.cpu(),
             Backend::Cuda(cuda) => kernel.cuda(cuda, stream, workspace),
-            Backend::Dry => Ok(()),
+            Backend::Dry(dry) => kernel.dry(dry, stream),
+        }
+    }
+    /// Gives the scratch memory that libraries hold between calls back to the allocator; it is taken anew when needed.
+    pub fn release_workspaces(&self) {
+        match self {
+            Backend::Cpu => {}
+            Backend::Cuda(_) => {}
+            Backend::Dry(dry) => dry.blas.release(),
         }
     }
     /// Whether workspaces are wanted: on CUDA, and on dry runs so that these count the same bytes.

@@ -25,7 +25,7 @@ pub mod reduce;
 pub mod softmax;
 
 pub use arg::{Arg, OutArg};
-pub use backend::{Backend, Kernel};
+pub use backend::{Backend, Dry, Kernel};
 pub use dtype::DType;
 pub use error::KernelError;
 pub use layout::{Dims, Layout, MAX_RANK, Strides};

@@ -4,6 +4,9 @@ use crate::{Arg, OutArg};
 
 mod cpu;
 mod cuda;
+mod workspace;
+
+pub use workspace::{BLAS_WORKSPACE_BYTES, BlasWorkspace};
 
 /// `out = alpha * a @ b + beta * out` over a batch.
 ///
@@ -32,6 +35,11 @@ impl MatMul<'_> {
         (col_stride == 1 || cols <= 1) && (row_stride >= cols || rows <= 1)
             || (row_stride == 1 || rows <= 1) && (col_stride >= rows || cols <= 1)
     }
+
+    /// Whether no product of elements is to be added up: no BLAS call, and no scratch memory.
+    fn is_empty(&self) -> bool {
+        self.a.layout.elements() == 0 || self.b.layout.elements() == 0
+    }
 }
 
 impl crate::Kernel for MatMul<'_> {
@@ -45,5 +53,8 @@ impl crate::Kernel for MatMul<'_> {
         workspace: Option<&mut kiln_alloc::Write<'_>>,
     ) -> crate::Result<()> {
         cuda::mat_mul(self, cuda, stream, workspace)
+    }
+    fn dry(self, dry: &crate::Dry, stream: &kiln_alloc::Stream) -> crate::Result<()> {
+        if self.is_empty() { Ok(()) } else { dry.blas.with(stream, |_| Ok(())) }
     }
 }
