@@ -1,9 +1,12 @@
 //! Matrix products, in batches, of any strides a BLAS can take.
 
-use crate::{Arg, OutArg};
+use crate::{Arg, KernelError, OutArg, Result};
+use kiln_alloc::{Stream, Write};
 
 mod cpu;
+mod cpu_half;
 mod cuda;
+mod product;
 mod workspace;
 
 pub use workspace::{BLAS_WORKSPACE_BYTES, BlasWorkspace};
@@ -40,21 +43,34 @@ impl MatMul<'_> {
     fn is_empty(&self) -> bool {
         self.a.layout.elements() == 0 || self.b.layout.elements() == 0
     }
+
+    /// Refuses types the product does not exist for, on every backend alike.
+    fn check_types(&self) -> Result<()> {
+        let (a, b, out) = (self.a.dtype, self.b.dtype, self.out.dtype);
+        let wrong = if !a.is_float() {
+            a
+        } else if b != a {
+            b
+        } else if out != a && out != a.accumulator() {
+            out
+        } else {
+            return Ok(());
+        };
+        Err(KernelError::DType { kernel: "matmul", dtype: wrong })
+    }
 }
 
 impl crate::Kernel for MatMul<'_> {
-    fn cpu(self) -> crate::Result<()> {
+    fn cpu(self) -> Result<()> {
+        self.check_types()?;
         cpu::mat_mul(self)
     }
-    fn cuda(
-        self,
-        cuda: &crate::cuda::Cuda,
-        stream: &kiln_alloc::Stream,
-        workspace: Option<&mut kiln_alloc::Write<'_>>,
-    ) -> crate::Result<()> {
+    fn cuda(self, cuda: &crate::cuda::Cuda, stream: &Stream, workspace: Option<&mut Write<'_>>) -> Result<()> {
+        self.check_types()?;
         cuda::mat_mul(self, cuda, stream, workspace)
     }
-    fn dry(self, dry: &crate::Dry, stream: &kiln_alloc::Stream) -> crate::Result<()> {
+    fn dry(self, dry: &crate::Dry, stream: &Stream) -> Result<()> {
+        self.check_types()?;
         if self.is_empty() { Ok(()) } else { dry.blas.with(stream, |_| Ok(())) }
     }
 }
