@@ -7,6 +7,7 @@ mod arg;
 mod backend;
 mod dtype;
 mod error;
+mod host;
 mod layout;
 mod scalar;
 

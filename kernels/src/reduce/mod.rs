@@ -4,6 +4,8 @@ use crate::{Arg, OutArg};
 
 mod cpu;
 mod cuda;
+mod fold;
+mod plan;
 
 /// What a reduction computes over the elements it folds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
