@@ -60,12 +60,11 @@ fn batch<T: Element, O: Element>(
     multiply: impl Fn(Job, View<'_, T>, View<'_, T>, &mut [O]) + Sync,
     scale: impl Fn(f64, &mut [O]),
 ) -> Result<()> {
-    let empty = call.is_empty();
     let p = Product::new(&call);
     let (count, size) = (p.batch * p.m * p.n, p.m * p.n);
     let out = call.out.token.as_mut_slice().expect("blocks of the CPU lie on the host");
     let out = &mut bytemuck::cast_slice_mut::<u8, O>(out)[call.out.layout.offset()..][..count];
-    if empty {
+    if p.k == 0 || out.is_empty() {
         scale(call.beta, out);
         return Ok(());
     }

@@ -39,9 +39,10 @@ impl MatMul<'_> {
             || (row_stride == 1 || rows <= 1) && (col_stride >= rows || cols <= 1)
     }
 
-    /// Whether no product of elements is to be added up: no BLAS call, and no scratch memory.
-    fn is_empty(&self) -> bool {
-        self.a.layout.elements() == 0 || self.b.layout.elements() == 0
+    /// Whether a BLAS is needed, and so its scratch memory: not where nothing is added up and `out` stays or becomes zeros.
+    fn calls_blas(&self) -> bool {
+        let adds_up = self.a.layout.dims().last() != Some(&0);
+        self.out.layout.elements() != 0 && (adds_up || (self.beta != 0.0 && self.beta != 1.0))
     }
 
     /// Refuses types the product does not exist for, on every backend alike.
@@ -71,6 +72,6 @@ impl crate::Kernel for MatMul<'_> {
     }
     fn dry(self, dry: &crate::Dry, stream: &Stream) -> Result<()> {
         self.check_types()?;
-        if self.is_empty() { Ok(()) } else { dry.blas.with(stream, |_| Ok(())) }
+        if self.calls_blas() { dry.blas.with(stream, |_| Ok(())) } else { Ok(()) }
     }
 }

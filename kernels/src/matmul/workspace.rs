@@ -7,6 +7,7 @@
 use crate::Result;
 use kiln_alloc::{Allocator, Block, Category, Stream, StreamId, Write};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of scratch memory that each stream with a matrix product holds: 32 MiB.
@@ -31,11 +32,13 @@ impl BlasWorkspace {
     pub fn with<R>(&self, stream: &Stream, enqueue: impl FnOnce(&mut Write<'_>) -> Result<R>) -> Result<R> {
         // A panic of another thread leaves the map whole: blocks are inserted in one step.
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        if !blocks.contains_key(&stream.id()) {
-            let block = self.allocator.allocate(BLAS_WORKSPACE_BYTES, stream, Category::Workspace)?;
-            blocks.insert(stream.id(), block);
-        }
-        enqueue(&mut blocks[&stream.id()].write(stream)?)
+        let block = match blocks.entry(stream.id()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                entry.insert(self.allocator.allocate(BLAS_WORKSPACE_BYTES, stream, Category::Workspace)?)
+            }
+        };
+        enqueue(&mut block.write(stream)?)
     }
 
     /// Gives all blocks back to the allocator; a stream's next product takes one anew.
