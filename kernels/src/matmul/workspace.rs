@@ -34,9 +34,7 @@ impl BlasWorkspace {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let block = match blocks.entry(stream.id()) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                entry.insert(self.allocator.allocate(BLAS_WORKSPACE_BYTES, stream, Category::Workspace)?)
-            }
+            Entry::Vacant(entry) => entry.insert(self.allocator.allocate(BLAS_WORKSPACE_BYTES, stream, Category::Workspace)?),
         };
         enqueue(&mut block.write(stream)?)
     }
