@@ -62,7 +62,7 @@ impl Backend {
     pub fn release_workspaces(&self) {
         match self {
             Backend::Cpu => {}
-            Backend::Cuda(_) => {}
+            Backend::Cuda(cuda) => cuda.blas.release_workspaces(),
             Backend::Dry(dry) => dry.blas.release(),
         }
     }

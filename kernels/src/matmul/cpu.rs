@@ -5,6 +5,7 @@
 
 use super::product::Product;
 use super::{MatMul, cpu_half};
+use crate::host::{dense_mut, view};
 use crate::{DType, Element, Result, Scalar};
 use gemm::Parallelism;
 use half::{bf16, f16};
@@ -56,21 +57,18 @@ pub(super) struct Job {
 
 /// Calls `multiply` for each matrix of the batch.
 fn batch<T: Element, O: Element>(
-    call: MatMul<'_>,
+    mut call: MatMul<'_>,
     multiply: impl Fn(Job, View<'_, T>, View<'_, T>, &mut [O]) + Sync,
     scale: impl Fn(f64, &mut [O]),
 ) -> Result<()> {
     let p = Product::new(&call);
     let (count, size) = (p.batch * p.m * p.n, p.m * p.n);
-    let out = call.out.token.as_mut_slice().expect("blocks of the CPU lie on the host");
-    let out = &mut bytemuck::cast_slice_mut::<u8, O>(out)[call.out.layout.offset()..][..count];
+    let (a, b) = (view::<T>(&call.a, "matmul")?, view::<T>(&call.b, "matmul")?);
+    let out = dense_mut::<O>(&mut call.out, count, "matmul")?;
     if p.k == 0 || out.is_empty() {
         scale(call.beta, out);
         return Ok(());
     }
-    let a = bytemuck::cast_slice::<u8, T>(call.a.token.as_slice().expect("blocks of the CPU lie on the host"));
-    let b = bytemuck::cast_slice::<u8, T>(call.b.token.as_slice().expect("blocks of the CPU lie on the host"));
-    let (a, b) = (&a[call.a.layout.offset()..], &b[call.b.layout.offset()..]);
 
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
     let one_by_one = p.batch == 1 || work >= PARALLEL_WORK;

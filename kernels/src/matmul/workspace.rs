@@ -6,17 +6,20 @@
 
 use crate::Result;
 use kiln_alloc::{Allocator, Block, Category, Stream, StreamId, Write};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of scratch memory that each stream with a matrix product holds: 32 MiB.
+/// Bytes of scratch memory that a stream with a matrix product holds: 32 MiB.
 pub const BLAS_WORKSPACE_BYTES: usize = 32 << 20;
+
+/// So many streams hold scratch memory at once. A block keeps its stream alive, so without a bound each stream that a
+/// program ever made would stay; whoever used theirs longest ago gives it back, and takes one anew when it is needed.
+const MAX_STREAMS: usize = 8;
 
 /// Scratch blocks by stream. Two streams never share one; two threads take turns.
 pub struct BlasWorkspace {
     allocator: Allocator,
-    blocks: Mutex<HashMap<StreamId, Block>>,
+    /// The latest used last.
+    blocks: Mutex<Vec<(StreamId, Block)>>,
 }
 
 impl BlasWorkspace {
@@ -30,11 +33,20 @@ impl BlasWorkspace {
     /// # Errors
     /// Out of memory; what `enqueue` returns.
     pub fn with<R>(&self, stream: &Stream, enqueue: impl FnOnce(&mut Write<'_>) -> Result<R>) -> Result<R> {
-        // A panic of another thread leaves the map whole: blocks are inserted in one step.
+        // A panic of another thread leaves the list whole: it changes in single steps.
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let block = match blocks.entry(stream.id()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(self.allocator.allocate(BLAS_WORKSPACE_BYTES, stream, Category::Workspace)?),
+        let taken = match blocks.iter().position(|(id, _)| *id == stream.id()) {
+            Some(place) => blocks.remove(place),
+            None => {
+                if blocks.len() == MAX_STREAMS {
+                    blocks.remove(0);
+                }
+                (stream.id(), self.allocator.allocate(BLAS_WORKSPACE_BYTES, stream, Category::Workspace)?)
+            }
+        };
+        let (_, block) = {
+            blocks.push(taken);
+            &blocks[blocks.len() - 1]
         };
         enqueue(&mut block.write(stream)?)
     }
