@@ -26,10 +26,37 @@ impl<'a> Arg<'a> {
     }
 }
 
+/// Exclusive access to a block for the length of a kernel call: what a kernel sees of a write token. (A plain reborrow of the token would tie the
+/// lifetimes of all operands together.)
+pub struct OutToken<'a> {
+    address: u64,
+    bytes: usize,
+    slice: Option<&'a mut [u8]>,
+}
+
+impl<'a> OutToken<'a> {
+    /// Where the block lies in device memory.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+    /// Bytes of the block.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+    /// The bytes themselves, where the device is the host; `None` elsewhere.
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        self.slice.as_deref_mut()
+    }
+    /// The bytes themselves, for as long as the token was borrowed.
+    pub fn into_slice(self) -> Option<&'a mut [u8]> {
+        self.slice
+    }
+}
+
 /// An operand a kernel writes. Elements of the layout are distinct (no stride 0 over a dim larger than 1).
 pub struct OutArg<'a> {
     /// Access to the block.
-    pub token: &'a mut Write<'a>,
+    pub token: OutToken<'a>,
     /// Element type.
     pub dtype: DType,
     /// Where the elements lie.
@@ -38,9 +65,10 @@ pub struct OutArg<'a> {
 
 impl<'a> OutArg<'a> {
     /// An operand; panics where the layout reaches past the block (a bug of the caller, never of user input).
-    pub fn new(token: &'a mut Write<'a>, dtype: DType, layout: &'a Layout) -> OutArg<'a> {
+    pub fn new(token: &'a mut Write<'_>, dtype: DType, layout: &'a Layout) -> OutArg<'a> {
         assert!(layout.extent() * dtype.size() <= token.bytes(), "layout reaches past its block");
-        OutArg { token, dtype, layout }
+        let (address, bytes) = (token.address(), token.bytes());
+        OutArg { token: OutToken { address, bytes, slice: token.as_mut_slice() }, dtype, layout }
     }
     /// Device address of the first element.
     pub fn address(&self) -> u64 {

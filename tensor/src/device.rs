@@ -1,0 +1,299 @@
+//! Devices: an allocator, a backend for kernels, streams and a random generator under one handle.
+
+use crate::random::{GeneratorState, Position};
+use crate::{Error, Result, modes};
+use kiln_alloc::sources::{CudaSource, HostSource, SimulatedSource};
+use kiln_alloc::{Allocator, AllocatorConfig, LogEvent, MemoryStats, PinnedPool, Source, Stream};
+use kiln_kernels::{Backend, Dry, Kernel};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Which device: equal for two handles of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceId {
+    /// The host.
+    Cpu,
+    /// A CUDA device by ordinal.
+    Cuda(usize),
+    /// A dry run; each is a device of its own.
+    Dry(usize),
+}
+
+/// A device. Cheap to clone; making one twice gives the same device.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    id: DeviceId,
+    name: String,
+    allocator: Allocator,
+    backend: Backend,
+    copy_stream: OnceLock<Stream>,
+    pinned: PinnedPool,
+    generator: Mutex<GeneratorState>,
+}
+
+static DEVICES: Mutex<Option<HashMap<DeviceId, Device>>> = Mutex::new(None);
+static NEXT_DRY: AtomicUsize = AtomicUsize::new(0);
+
+impl Device {
+    /// The host.
+    ///
+    /// # Panics
+    /// Where the host refuses even to reserve addresses, which no program survives.
+    pub fn cpu() -> Device {
+        Device::registered(DeviceId::Cpu, || Device::build(DeviceId::Cpu, Arc::new(HostSource::new()?)))
+            .expect("the host reserves addresses for tensors")
+    }
+
+    /// CUDA device `ordinal`.
+    ///
+    /// # Errors
+    /// What is missing (driver, device, NVRTC, cuBLAS) and how to get it.
+    pub fn cuda(ordinal: usize) -> Result<Device> {
+        Device::registered(DeviceId::Cuda(ordinal), || {
+            kiln_alloc::driver::probe()?;
+            let count = kiln_alloc::driver::device_count()?;
+            if ordinal >= count {
+                let message = format!("cuda:{ordinal} does not exist: there {} here", plural(count));
+                return Err(Error::Device { op: "device", message });
+            }
+            Device::build(DeviceId::Cuda(ordinal), Arc::new(CudaSource::new(ordinal)?))
+        })
+    }
+
+    /// CUDA device `ordinal` where there is one, else the host. Ask [`Device::name`] which it is.
+    pub fn cuda_or_cpu(ordinal: usize) -> Device {
+        Device::cuda(ordinal).unwrap_or_else(|_| Device::cpu())
+    }
+
+    /// A device of `spec` bytes ("80GiB", "512MiB") that takes memory as a CUDA device would and computes nothing: run a training step on it to
+    /// learn what the step needs. Values cannot be read from it.
+    pub fn dry_run(spec: &str) -> Result<Device> {
+        let capacity = parse_bytes(spec)?;
+        let id = DeviceId::Dry(NEXT_DRY.fetch_add(1, Ordering::Relaxed));
+        Device::build(id, Arc::new(SimulatedSource::new(format!("dry-run:{spec}"), capacity)))
+    }
+
+    /// A device by name: `cpu`, `cuda`, `cuda:N`, `auto` (`cuda:0` or else `cpu`), `dry-run:SIZE`.
+    pub fn from_name(name: &str) -> Result<Device> {
+        let unknown = || Error::Device {
+            op: "device",
+            message: format!("unknown device {name:?}; the devices are cpu, cuda:N, auto and dry-run:SIZE (as dry-run:80GiB)"),
+        };
+        match name.split_once(':') {
+            None if name == "cpu" => Ok(Device::cpu()),
+            None if name == "cuda" => Device::cuda(0),
+            None if name == "auto" => Ok(Device::cuda_or_cpu(0)),
+            Some(("cuda", n)) => Device::cuda(n.parse().map_err(|_| unknown())?),
+            Some(("dry-run", size)) => Device::dry_run(size),
+            _ => Err(unknown()),
+        }
+    }
+
+    fn registered(id: DeviceId, build: impl FnOnce() -> Result<Device>) -> Result<Device> {
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = devices.get_or_insert_with(HashMap::new);
+        if let Some(device) = devices.get(&id) {
+            return Ok(device.clone());
+        }
+        let device = build()?;
+        devices.insert(id, device.clone());
+        Ok(device)
+    }
+
+    fn build(id: DeviceId, source: Arc<dyn Source>) -> Result<Device> {
+        let allocator = Allocator::new(source.clone(), AllocatorConfig::default())?;
+        let backend = match id {
+            DeviceId::Cpu => Backend::Cpu,
+            DeviceId::Cuda(ordinal) => Backend::Cuda(Arc::new(kiln_kernels::cuda::Cuda::new(ordinal, &allocator)?)),
+            DeviceId::Dry(_) => Backend::Dry(Arc::new(Dry::new(&allocator))),
+        };
+        Ok(Device(Arc::new(Inner {
+            id,
+            name: allocator.info().name.clone(),
+            allocator,
+            backend,
+            copy_stream: OnceLock::new(),
+            pinned: PinnedPool::new(source),
+            generator: Mutex::new(GeneratorState { seed: 0, offset: 0 }),
+        })))
+    }
+
+    /// Limits the bytes the device takes from the system from now on.
+    pub fn with_memory_limit(self, bytes: usize) -> Device {
+        self.set_memory_limit(Some(bytes));
+        self
+    }
+    /// Limits the bytes the device takes from the system from now on; `None` lifts the limit.
+    pub fn set_memory_limit(&self, bytes: Option<usize>) {
+        self.0.allocator.set_limit(bytes);
+    }
+
+    /// Which device it is.
+    pub fn id(&self) -> DeviceId {
+        self.0.id
+    }
+    /// As in `cpu`, `cuda:0`, `dry-run:80GiB`.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+    /// Whether it is the host.
+    pub fn is_cpu(&self) -> bool {
+        self.0.id == DeviceId::Cpu
+    }
+    /// Whether it is a CUDA device.
+    pub fn is_cuda(&self) -> bool {
+        matches!(self.0.id, DeviceId::Cuda(_))
+    }
+    /// Whether it computes nothing: values cannot be read.
+    pub fn is_dry_run(&self) -> bool {
+        matches!(self.0.id, DeviceId::Dry(_))
+    }
+
+    /// The allocator all its memory comes from.
+    pub fn allocator(&self) -> &Allocator {
+        &self.0.allocator
+    }
+    /// Pooled page-locked host memory for copies to it.
+    pub fn pinned_pool(&self) -> &PinnedPool {
+        &self.0.pinned
+    }
+    /// Runs or enqueues a kernel on a stream, with the workspace it wants.
+    pub fn run(&self, kernel: impl Kernel, stream: &Stream) -> Result<()> {
+        let bytes = if self.0.backend.wants_workspace() { kernel.workspace_bytes() } else { 0 };
+        if bytes == 0 {
+            return Ok(self.0.backend.run(kernel, stream, None)?);
+        }
+        let block = self.0.allocator.allocate(bytes, stream, kiln_alloc::Category::Workspace)?;
+        let mut workspace = block.write(stream)?;
+        Ok(self.0.backend.run(kernel, stream, Some(&mut workspace))?)
+    }
+
+    /// The stream this thread's ops on this device go to.
+    pub fn stream(&self) -> Stream {
+        modes::with(|m| m.streams.iter().rev().find(|(id, _)| *id == self.0.id).map(|(_, s)| s.clone()))
+            .unwrap_or_else(|| self.0.allocator.compute_stream().clone())
+    }
+    /// A new stream.
+    pub fn new_stream(&self) -> Result<Stream> {
+        Ok(self.0.allocator.new_stream()?)
+    }
+    /// The stream batches are copied on.
+    pub fn copy_stream(&self) -> Result<&Stream> {
+        if self.0.copy_stream.get().is_none() {
+            let stream = self.new_stream()?;
+            let _ = self.0.copy_stream.set(stream);
+        }
+        self.0.copy_stream.get().ok_or_else(|| Error::message("the copy stream was not made"))
+    }
+    /// Runs `f` with `stream` as this thread's current stream of this device.
+    pub fn with_stream<R>(&self, stream: &Stream, f: impl FnOnce() -> R) -> R {
+        modes::scope(|m| m.streams.push((self.0.id, stream.clone())), f)
+    }
+    /// Waits until all work on the device is done, and reports an index that was out of range in it.
+    pub fn synchronize(&self) -> Result<()> {
+        self.0.allocator.synchronize()?;
+        self.check_errors()
+    }
+    /// Reports an index that was out of range in work enqueued so far. Waits for the device.
+    pub(crate) fn check_errors(&self) -> Result<()> {
+        match &self.0.backend {
+            Backend::Cuda(cuda) => cuda.check_errors().map_err(|source| Error::Kernel { op: "device", source }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes by category, current and peak.
+    pub fn memory_stats(&self) -> MemoryStats {
+        self.0.allocator.stats()
+    }
+    /// Sets every peak to the current value.
+    pub fn reset_peak_memory_stats(&self) {
+        self.0.allocator.reset_peak_stats();
+    }
+    /// The memory report as a table.
+    pub fn memory_summary(&self) -> String {
+        self.0.allocator.memory_summary()
+    }
+    /// Gives idle memory back to the system, idle workspaces included.
+    pub fn empty_cache(&self) -> Result<()> {
+        self.0.backend.release_workspaces();
+        Ok(self.0.allocator.empty_cache()?)
+    }
+    /// Starts recording every allocation and free.
+    pub fn start_event_log(&self) {
+        self.0.allocator.start_log();
+    }
+    /// Stops recording and returns the events.
+    pub fn take_event_log(&self) -> Vec<LogEvent> {
+        self.0.allocator.take_log()
+    }
+
+    /// Seeds the device's generator and sets it to its start.
+    pub fn manual_seed(&self, seed: u64) {
+        *self.0.generator.lock().unwrap_or_else(PoisonError::into_inner) = GeneratorState { seed, offset: 0 };
+    }
+    /// The generator's state, for saving.
+    pub fn generator_state(&self) -> GeneratorState {
+        *self.0.generator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Sets the generator's state, for resuming.
+    pub fn set_generator_state(&self, state: GeneratorState) {
+        *self.0.generator.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+    pub(crate) fn advance_generator(&self, elements: usize) -> Position {
+        let mut state = self.0.generator.lock().unwrap_or_else(PoisonError::into_inner);
+        let position = Position { seed: state.seed, offset: state.offset };
+        state.offset = state.offset.wrapping_add(kiln_kernels::random::counters_for(elements));
+        position
+    }
+}
+
+fn plural(n: usize) -> String {
+    if n == 1 { "is 1 CUDA device".into() } else { format!("are {n} CUDA devices") }
+}
+
+/// Bytes from "141GiB", "64MiB", "512KiB", "10GB" or a plain number.
+pub fn parse_bytes(text: &str) -> Result<usize> {
+    let bad = || Error::argument("size", format!("{text:?} is no size; write as 80GiB, 512MiB or a number of bytes"));
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| bad())?;
+    let unit: f64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kib" | "k" => 1024.0,
+        "mib" | "m" => 1024.0 * 1024.0,
+        "gib" | "g" => 1024.0 * 1024.0 * 1024.0,
+        "tib" | "t" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return Err(bad()),
+    };
+    let bytes = number * unit;
+    if !(1.0..9e15).contains(&bytes) {
+        return Err(bad());
+    }
+    Ok(bytes as usize)
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        self.0.id == other.0.id
+    }
+}
+impl Eq for Device {}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)
+    }
+}
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)
+    }
+}

@@ -1,0 +1,6 @@
+//! `t.i(..)`.
+
+/// One entry.
+pub enum Index {}
+/// `i(..)`.
+pub trait IndexOp {}

@@ -1,0 +1,117 @@
+//! The modes of a thread: read by ops from here, set for the length of a closure, restored on return, error and panic.
+
+use crate::random::RandomTrace;
+use crate::saved::SavePolicy;
+use crate::{DType, DeviceId};
+use kiln_alloc::{Category, Stream};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What ops on this thread consult.
+#[derive(Clone)]
+pub struct Modes {
+    /// Whether ops record history.
+    pub grad: bool,
+    /// Whether layers such as dropout act as in training.
+    pub training: bool,
+    /// The 16-bit type of the matmul family, while autocast is on.
+    pub autocast: Option<DType>,
+    /// Where tensors saved for backward go; `None` keeps them as they are.
+    pub saved: Option<Arc<dyn SavePolicy>>,
+    /// Records or replays the positions drawn from generators; `None` draws from the device's generator.
+    pub random: Option<Arc<RandomTrace>>,
+    /// What new memory is for.
+    pub category: Category,
+    /// Current streams, for devices where it is not the compute stream.
+    pub streams: SmallVec<[(DeviceId, Stream); 1]>,
+    /// Set when a recomputation has all it needs: later ops return an internal error that ends it.
+    pub stop: Option<Arc<AtomicBool>>,
+}
+
+impl Default for Modes {
+    fn default() -> Modes {
+        Modes {
+            grad: true,
+            training: true,
+            autocast: None,
+            saved: None,
+            random: None,
+            category: Category::Temporaries,
+            streams: SmallVec::new(),
+            stop: None,
+        }
+    }
+}
+
+thread_local! {
+    static MODES: RefCell<Modes> = RefCell::new(Modes::default());
+}
+
+/// Reads the modes of this thread. The closure must not call ops.
+pub fn with<R>(f: impl FnOnce(&Modes) -> R) -> R {
+    MODES.with(|m| f(&m.borrow()))
+}
+
+/// A copy of the modes of this thread.
+pub fn current() -> Modes {
+    with(Modes::clone)
+}
+
+struct Restore(Option<Modes>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if let Some(modes) = self.0.take() {
+            // The old value is dropped outside the borrow: a policy's drop may run code of its own.
+            let old = MODES.with(|m| std::mem::replace(&mut *m.borrow_mut(), modes));
+            drop(old);
+        }
+    }
+}
+
+/// Runs `f` with changed modes; the old ones come back when it returns, fails or panics.
+pub fn scope<R>(change: impl FnOnce(&mut Modes), f: impl FnOnce() -> R) -> R {
+    let before = current();
+    let mut inside = before.clone();
+    change(&mut inside);
+    let _restore = Restore(Some(before));
+    MODES.with(|m| *m.borrow_mut() = inside);
+    f()
+}
+
+/// Runs `f` with history off: nothing is recorded or saved.
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    scope(|m| m.grad = false, f)
+}
+
+/// Runs `f` with history on, also inside [`no_grad`].
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    scope(|m| m.grad = true, f)
+}
+
+/// Runs `f` in evaluation mode: dropout is the identity.
+pub fn eval<R>(f: impl FnOnce() -> R) -> R {
+    scope(|m| m.training = false, f)
+}
+
+/// Runs `f` in training mode, also inside [`eval`].
+pub fn train<R>(f: impl FnOnce() -> R) -> R {
+    scope(|m| m.training = true, f)
+}
+
+/// Runs `f` with new memory counted under a category.
+pub fn with_category<R>(category: Category, f: impl FnOnce() -> R) -> R {
+    scope(|m| m.category = category, f)
+}
+
+/// Whether ops record history on this thread.
+pub fn is_grad_enabled() -> bool {
+    with(|m| m.grad)
+}
+
+/// Whether this thread is in training mode.
+pub fn is_training() -> bool {
+    with(|m| m.training)
+}

@@ -1,0 +1,128 @@
+//! `y = sum of x over dims`, and the mean; `dx = dy` (over the count), spread over the dims.
+
+use crate::op::{BackwardContext, InputGrads, Op, OutputGrads, Outputs, apply};
+use crate::saved::SavedTensors;
+use crate::shape::dims_mask;
+use crate::{DType, Dim, Error, Layout, Result, Shape, Tensor, exec, modes};
+use kiln_kernels::reduce::{Reduce, Reduction};
+use kiln_kernels::Arg;
+use smallvec::smallvec;
+
+/// A sum or mean over the dims of a mask; reduced dims stay with size 1.
+struct Fold {
+    op: Reduction,
+    mask: u32,
+    input: Shape,
+    from: DType,
+    to: DType,
+}
+
+impl Op for Fold {
+    fn name(&self) -> &'static str {
+        if self.op == Reduction::Mean { "mean" } else { "sum" }
+    }
+    fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
+        Ok(reduce(self.name(), self.op, &inputs[0], self.mask, self.to)?.into())
+    }
+    fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
+        let mut g = ctx.only(grads)?.to_dtype(self.from)?;
+        if self.op == Reduction::Mean {
+            let count: usize = self.input.dims().iter().enumerate().filter(|(d, _)| self.mask >> d & 1 == 1).map(|(_, n)| n).product();
+            g = g.affine(1.0 / count as f64, 0.0)?;
+        }
+        // One number serves a whole row: the spread gradient is a view with stride 0.
+        let spread = g.layout().broadcast_to(self.input.dims()).ok_or_else(|| Error::shape(self.name(), "gradient does not broadcast"))?;
+        Ok(smallvec![Some(g.with_layout(spread))])
+    }
+}
+
+/// Reduces the dims of `mask`; they stay with size 1.
+pub(crate) fn reduce(op: &'static str, reduction: Reduction, x: &Tensor, mask: u32, to: DType) -> Result<Tensor> {
+    let dims: Vec<usize> = x.dims().iter().enumerate().map(|(d, &n)| if mask >> d & 1 == 1 { 1 } else { n }).collect();
+    exec::fill_new(op, &Shape::from(dims), to, x.device(), |out, stream| {
+        let token = x.storage().read(stream)?;
+        x.device().run(Reduce { op: reduction, x: Arg::new(&token, x.dtype(), x.layout()), dims: mask, out }, stream)
+    })
+}
+
+/// The tensor without the dims of `mask`, which have size 1.
+pub(crate) fn drop_dims(x: &Tensor, mask: u32) -> Result<Tensor> {
+    let dims: Vec<usize> = x.dims().iter().enumerate().filter(|(d, _)| mask >> d & 1 == 0).map(|(_, &n)| n).collect();
+    x.reshape(dims)
+}
+
+impl Tensor {
+    #[track_caller]
+    fn fold(&self, op: Reduction, mask: u32) -> Result<Tensor> {
+        let from = self.dtype();
+        let to = match (op, from) {
+            (Reduction::Mean, d) if !d.is_float() => return Err(Error::dtype("mean", format!("not defined for {d}; convert with `to_dtype`"))),
+            (_, DType::U8 | DType::U32) => DType::I64,
+            // Under autocast sums leave the 16-bit type, where they would overflow.
+            (_, d) if modes::with(|m| m.autocast.is_some()) => d.accumulator(),
+            (_, d) => d,
+        };
+        apply(Fold { op, mask, input: self.shape(), from, to }, &[self])
+    }
+    /// The sum of all elements, with no dims. Sums of u8 and u32 are i64.
+    #[track_caller]
+    pub fn sum_all(&self) -> Result<Tensor> {
+        let mask = dims_mask::<usize>("sum", &self.shape(), &[])?;
+        drop_dims(&self.fold(Reduction::Sum, mask)?, mask)
+    }
+    /// The mean of all elements, with no dims; NaN of nothing.
+    #[track_caller]
+    pub fn mean_all(&self) -> Result<Tensor> {
+        let mask = dims_mask::<usize>("mean", &self.shape(), &[])?;
+        drop_dims(&self.fold(Reduction::Mean, mask)?, mask)
+    }
+    /// The sum over dims, which vanish. No dims means all.
+    #[track_caller]
+    pub fn sum<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
+        let mask = dims_mask("sum", &self.shape(), dims.as_ref())?;
+        drop_dims(&self.fold(Reduction::Sum, mask)?, mask)
+    }
+    /// The sum over dims, which stay with size 1.
+    #[track_caller]
+    pub fn sum_keepdim<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
+        self.fold(Reduction::Sum, dims_mask("sum", &self.shape(), dims.as_ref())?)
+    }
+    /// The mean over dims, which vanish. No dims means all.
+    #[track_caller]
+    pub fn mean<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
+        let mask = dims_mask("mean", &self.shape(), dims.as_ref())?;
+        drop_dims(&self.fold(Reduction::Mean, mask)?, mask)
+    }
+    /// The mean over dims, which stay with size 1.
+    #[track_caller]
+    pub fn mean_keepdim<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
+        self.fold(Reduction::Mean, dims_mask("mean", &self.shape(), dims.as_ref())?)
+    }
+
+    /// Summed over the dims in which `shape` was broadcast to this one: the gradient of a broadcast.
+    pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Tensor> {
+        if self.dims() == shape.dims() {
+            return Ok(self.clone());
+        }
+        let lead = self.rank() - shape.rank();
+        let spread = |d: usize| d < lead || (shape.dims()[d - lead] == 1 && self.dims()[d] != 1);
+        let mask = (0..self.rank()).filter(|&d| spread(d)).fold(0u32, |m, d| m | 1 << d);
+        let folded = if mask == 0 { self.clone() } else { reduce("sum", Reduction::Sum, self, mask, self.dtype())? };
+        Ok(folded.with_layout(Layout::contiguous(shape.dims())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Device, Tensor};
+
+    #[test]
+    fn sums_over_any_dims() -> crate::Result<()> {
+        let x = Tensor::from_vec((0..6).map(|v| v as f32).collect(), (2, 3), &Device::cpu())?;
+        assert_eq!(x.sum([0])?.to_vec::<f32>()?, [3., 5., 7.]);
+        assert_eq!(x.sum([-1])?.to_vec::<f32>()?, [3., 12.]);
+        assert_eq!(x.sum_keepdim([0, 1])?.dims(), [1, 1]);
+        assert_eq!(x.mean_all()?.to_scalar::<f32>()?, 2.5);
+        Ok(())
+    }
+}

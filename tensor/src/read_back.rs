@@ -1,0 +1,54 @@
+//! Reading values back. Each call waits for the device: the loss of every step read is a step that cannot overlap the next.
+
+use crate::{Element, Error, Result, Tensor, exec};
+
+impl Tensor {
+    /// All elements, row-major. Waits for the device.
+    ///
+    /// # Errors
+    /// Where `T` is not the element type; on a dry-run device, which has no values; where an index was out of range in earlier work.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            let message = format!("elements are {}, not {}; convert with `to_dtype`", self.dtype(), T::DTYPE);
+            return Err(Error::dtype("to_vec", message));
+        }
+        if self.device().is_dry_run() {
+            return Err(Error::DryRun { op: "to_vec" });
+        }
+        let x = exec::contiguous(self)?;
+        let mut data = vec![T::zeroed(); x.elem_count()];
+        let stream = x.device().stream();
+        let bytes = bytemuck::cast_slice_mut(&mut data);
+        kiln_alloc::download(&x.storage().read(&stream)?, x.layout().offset() * T::DTYPE.size(), bytes)?;
+        x.device().check_errors()?;
+        Ok(data)
+    }
+    /// The elements of a tensor with one dim.
+    pub fn to_vec1<T: Element>(&self) -> Result<Vec<T>> {
+        self.dims1()?;
+        self.to_vec()
+    }
+    /// The rows of a tensor with two dims.
+    pub fn to_vec2<T: Element>(&self) -> Result<Vec<Vec<T>>> {
+        let (rows, cols) = self.dims2()?;
+        let all = self.to_vec::<T>()?;
+        Ok((0..rows).map(|r| all[r * cols..(r + 1) * cols].to_vec()).collect())
+    }
+    /// The matrices of a tensor with three dims.
+    pub fn to_vec3<T: Element>(&self) -> Result<Vec<Vec<Vec<T>>>> {
+        let (n, rows, cols) = self.dims3()?;
+        let all = self.to_vec::<T>()?;
+        let row = |i: usize, r: usize| all[(i * rows + r) * cols..(i * rows + r + 1) * cols].to_vec();
+        Ok((0..n).map(|i| (0..rows).map(|r| row(i, r)).collect()).collect())
+    }
+    /// The only element.
+    ///
+    /// # Errors
+    /// Where there is not exactly one, and as [`Tensor::to_vec`].
+    pub fn to_scalar<T: Element>(&self) -> Result<T> {
+        if self.elem_count() != 1 {
+            return Err(Error::shape("to_scalar", format!("shape {} has {} elements, not one", self.shape(), self.elem_count())));
+        }
+        Ok(self.to_vec::<T>()?[0])
+    }
+}
