@@ -1,6 +1,6 @@
 //! Operands of a kernel: a token, an element type and a layout.
 
-use crate::{DType, Layout};
+use crate::{DType, KernelError, Layout, Result};
 use kiln_alloc::{Read, Write};
 
 /// An operand a kernel reads. The layout fits the block: whoever builds an `Arg` through [`Arg::new`] is checked.
@@ -74,4 +74,24 @@ impl<'a> OutArg<'a> {
     pub fn address(&self) -> u64 {
         self.token.address() + (self.layout.offset() * self.dtype.size()) as u64
     }
+}
+
+/// Checks type and dims of an operand.
+pub(crate) fn expect(kernel: &'static str, x: &Arg<'_>, dtype: DType, dims: &[usize]) -> Result<()> {
+    if x.dtype == dtype && x.layout.dims() == dims {
+        return Ok(());
+    }
+    let (got, got_dims) = (x.dtype, x.layout.dims());
+    Err(KernelError::Operand(format!("{kernel}: an operand is {got} {got_dims:?} where {dtype} {dims:?} is wanted")))
+}
+
+/// Checks that a destination is contiguous.
+pub(crate) fn expect_contiguous(kernel: &'static str, out: &OutArg<'_>) -> Result<()> {
+    if out.layout.is_contiguous() {
+        return Ok(());
+    }
+    let (dims, strides) = (out.layout.dims(), out.layout.strides());
+    Err(KernelError::Operand(format!(
+        "{kernel}: the destination must be contiguous; it has dims {dims:?} and strides {strides:?}"
+    )))
 }

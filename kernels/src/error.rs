@@ -24,6 +24,9 @@ pub enum KernelError {
         /// Size of the dim.
         size: usize,
     },
+    /// The operands or parameters do not fit the kernel (a bug of the caller, who checks shapes and types first).
+    #[error("{0}")]
+    Operand(String),
     /// A CUDA library is missing or one of its calls failed.
     #[error("{0}")]
     Library(String),

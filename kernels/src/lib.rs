@@ -5,11 +5,14 @@
 
 mod arg;
 mod backend;
+mod convert;
 mod dtype;
 mod error;
 mod host;
 mod layout;
+mod rows;
 mod scalar;
+mod walk;
 
 pub mod cuda;
 
@@ -25,7 +28,7 @@ pub mod random;
 pub mod reduce;
 pub mod softmax;
 
-pub use arg::{Arg, OutArg};
+pub use arg::{Arg, OutArg, OutToken};
 pub use backend::{Backend, Dry, Kernel};
 pub use dtype::DType;
 pub use error::KernelError;

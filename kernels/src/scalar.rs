@@ -1,6 +1,7 @@
 //! Rust types of elements, and scalars of any of them.
 
 use crate::DType;
+use crate::convert::Cast;
 use half::{bf16, f16};
 
 /// A Rust type that elements of a tensor can have.
@@ -58,8 +59,8 @@ macro_rules! float_element {
 float_element!(
     f64, F64, |v: f64| v, |s: Scalar| s.to_f64();
     f32, F32, |v: f32| v as f64, |s: Scalar| match s { Scalar::Float(v) => v as f32, Scalar::Int(v) => v as f32 };
-    f16, F16, |v: f16| v.to_f64(), |s: Scalar| f16::from_f64(s.to_f64());
-    bf16, BF16, |v: bf16| v.to_f64(), |s: Scalar| bf16::from_f64(s.to_f64())
+    f16, F16, |v: f16| v.to_f64(), |s: Scalar| match s { Scalar::Float(v) => v.cast(), Scalar::Int(v) => v.cast() };
+    bf16, BF16, |v: bf16| v.to_f64(), |s: Scalar| match s { Scalar::Float(v) => v.cast(), Scalar::Int(v) => v.cast() }
 );
 
 macro_rules! int_element {
@@ -72,3 +73,40 @@ macro_rules! int_element {
     )*};
 }
 int_element!(i64, I64; u32, U32; u8, U8);
+
+/// Runs `$body` with `$T` the Rust type of the element type `$dtype`.
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::DType::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            $crate::DType::BF16 => {
+                type $T = half::bf16;
+                $body
+            }
+            $crate::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::DType::U32 => {
+                type $T = u32;
+                $body
+            }
+            $crate::DType::U8 => {
+                type $T = u8;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_element;

@@ -1,6 +1,7 @@
 //! Comparisons and selection: results and conditions are masks of u8, 0 or 1.
 
-use crate::{Arg, OutArg};
+use crate::arg::{expect, expect_contiguous};
+use crate::{Arg, DType, KernelError, OutArg, Result};
 
 mod cpu;
 mod cuda;
@@ -44,6 +45,26 @@ pub struct Select<'a> {
     pub b: Arg<'a>,
     /// Contiguous.
     pub out: OutArg<'a>,
+}
+
+fn check_compare(k: &Compare<'_>) -> Result<()> {
+    let dims = k.out.layout.dims();
+    expect("compare", &k.a, k.a.dtype, dims)?;
+    expect("compare", &k.b, k.a.dtype, dims)?;
+    check_mask("compare", k.out.dtype)?;
+    expect_contiguous("compare", &k.out)
+}
+
+fn check_select(k: &Select<'_>) -> Result<()> {
+    let dims = k.out.layout.dims();
+    expect("select", &k.mask, DType::U8, dims)?;
+    expect("select", &k.a, k.out.dtype, dims)?;
+    expect("select", &k.b, k.out.dtype, dims)?;
+    expect_contiguous("select", &k.out)
+}
+
+fn check_mask(kernel: &'static str, dtype: DType) -> Result<()> {
+    if dtype == DType::U8 { Ok(()) } else { Err(KernelError::DType { kernel, dtype }) }
 }
 
 impl crate::Kernel for Compare<'_> {

@@ -1,6 +1,6 @@
 //! Moving and making elements: copies between layouts and element types, fills, ranges.
 
-use crate::{Arg, OutArg, Scalar};
+use crate::{Arg, KernelError, OutArg, Result, Scalar};
 
 mod cpu;
 mod cuda;
@@ -36,6 +36,14 @@ pub struct Arange<'a> {
 pub struct Eye<'a> {
     /// Destination, contiguous, two dims.
     pub out: OutArg<'a>,
+}
+
+/// Columns of the destination, at least 1.
+fn check_eye(k: &Eye<'_>) -> Result<usize> {
+    match k.out.layout.dims() {
+        [_, columns] => Ok((*columns).max(1)),
+        dims => Err(KernelError::Operand(format!("eye takes two dims and got {dims:?}"))),
+    }
 }
 
 impl crate::Kernel for Copy<'_> {

@@ -1,12 +1,14 @@
 //! Elementwise arithmetic: every op is a row of one table (`table.rs`), whose expression serves the CPU as code and CUDA as text.
 
-use crate::{Arg, OutArg};
+use crate::{Arg, DType, KernelError, OutArg, Result};
 
 mod cpu;
 mod cuda;
-mod table;
+mod math;
+mod row;
+pub mod table;
 
-pub use table::{Gradient, Row, Saves, row, rows};
+pub use row::{Gradient, Row, Saves, row, rows};
 
 /// `out[i] = row(x[i], y[i], ..; p, q)`. Inputs have the element type of `out` and any layouts with its dims (broadcasts have stride 0).
 /// 16-bit floats are computed in f32 and rounded once.
@@ -31,6 +33,42 @@ pub struct MapInPlace<'a> {
     pub x: OutArg<'a>,
     /// The other inputs, same dims; of the type of `x`.
     pub others: &'a [Arg<'a>],
+}
+
+/// Checks operands of a row against its destination, `in_place` where that is the first input too, and gives the parameters as the
+/// arithmetic takes them.
+fn check(row: &'static Row, params: [f64; 2], inputs: &[Arg<'_>], in_place: bool, out: &OutArg<'_>) -> Result<[f64; 2]> {
+    let (kernel, dtype) = (row.name, out.dtype);
+    if !dtype.is_float() && !row.integers {
+        return Err(KernelError::DType { kernel, dtype });
+    }
+    let given = inputs.len() + in_place as usize;
+    if given != row.inputs {
+        return Err(KernelError::Operand(format!("{kernel} takes {} inputs and got {given}", row.inputs)));
+    }
+    for x in inputs {
+        crate::arg::expect(kernel, x, dtype, out.layout.dims())?;
+    }
+    if !in_place {
+        crate::arg::expect_contiguous(kernel, out)?;
+    }
+    if dtype.is_float() { Ok(params) } else { whole(row, dtype, params) }
+}
+
+/// Parameters for integers: whole numbers, of which bounds may lie beyond the type.
+fn whole(row: &'static Row, dtype: DType, params: [f64; 2]) -> Result<[f64; 2]> {
+    let (kernel, bounds) = (row.name, row.name == table::CLAMP.name);
+    let (low, high) = match dtype {
+        DType::U8 => (0.0, u8::MAX as f64),
+        DType::U32 => (0.0, u32::MAX as f64),
+        _ => (i64::MIN as f64, i64::MAX as f64),
+    };
+    let one = |value: f64| match value {
+        _ if bounds && !value.is_nan() && (value.is_infinite() || value.fract() == 0.0) => Ok(value.clamp(low, high)),
+        _ if value.fract() == 0.0 && value.abs() <= i64::MAX as f64 => Ok(value),
+        _ => Err(KernelError::Operand(format!("{kernel}: {value} is no whole number, and {dtype} has no others"))),
+    };
+    Ok([one(params[0])?, one(params[1])?])
 }
 
 impl crate::Kernel for Map<'_> {

@@ -5,7 +5,7 @@
 //! Normals: elements `4b .. 4b+3` come by Box–Muller from the four words of block `b`: with `u = 1 - uniform`, pair (0, 1):
 //! `r = sqrt(-2 ln u0)`, `z0 = r cos(2π u1)`, `z1 = r sin(2π u1)`; likewise (2, 3).
 
-use crate::{Arg, OutArg};
+use crate::{Arg, DType, KernelError, OutArg, Result};
 
 mod cpu;
 mod cuda;
@@ -67,6 +67,22 @@ pub struct Dropout<'a> {
     pub offset: u64,
     /// Destination, contiguous, type of `x`.
     pub out: OutArg<'a>,
+}
+
+/// An element is dropped where its word, shifted right by 8, is less than this: `uniform < p` in integers, exactly.
+fn drop_below(p: f64) -> u32 {
+    (p * 2f64.powi(24)).ceil() as u32
+}
+
+/// How many values there are.
+fn check_rand_int(k: &RandInt<'_>) -> Result<u64> {
+    if k.out.dtype != DType::I64 {
+        return Err(KernelError::DType { kernel: "rand_int", dtype: k.out.dtype });
+    }
+    match k.hi.checked_sub(k.lo) {
+        Some(range @ 1..=0x1_0000_0000) => Ok(range as u64),
+        _ => Err(KernelError::Operand(format!("rand_int: {}..{} is not a range of 1 to 2^32 integers", k.lo, k.hi))),
+    }
 }
 
 impl crate::Kernel for Uniform<'_> {
