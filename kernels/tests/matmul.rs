@@ -3,8 +3,8 @@
 mod matmul_cases;
 
 use kiln_alloc::sources::{HostSource, SimulatedSource};
-use kiln_alloc::{Allocator, AllocatorConfig, Category, Source};
-use kiln_kernels::matmul::{BLAS_WORKSPACE_BYTES, MatMul};
+use kiln_alloc::{Allocator, AllocatorConfig, Category, Source, Stream};
+use kiln_kernels::matmul::{BLAS_WORKSPACE_BYTES, BlasWorkspace, MatMul};
 use kiln_kernels::{Backend, DType, Dry, KernelError};
 use matmul_cases::{Case, cases, numbers};
 use std::sync::Arc;
@@ -85,6 +85,20 @@ fn a_dry_run_holds_one_workspace_a_stream_until_released() {
     assert_eq!(held(), 0);
     run([1, 2, 2, 2]);
     assert_eq!(held(), BLAS_WORKSPACE_BYTES);
+}
+
+#[test]
+fn a_ninth_stream_makes_the_longest_unused_workspace_go() {
+    let allocator = allocator(SimulatedSource::new("dry", 1 << 30));
+    let workspaces = BlasWorkspace::new(&allocator);
+    let streams: Vec<Stream> = (0..9).map(|_| allocator.new_stream().unwrap()).collect();
+    let address = |stream: &Stream| workspaces.with(stream, |block| Ok(block.address())).unwrap();
+    let addresses: Vec<u64> = streams[..8].iter().map(address).collect();
+    assert!((1..8).all(|i| !addresses[..i].contains(&addresses[i])));
+    address(&streams[0]);
+    address(&streams[8]);
+    assert_eq!(allocator.stats().categories[Category::Workspace as usize].current, 8 * BLAS_WORKSPACE_BYTES);
+    assert_eq!(address(&streams[0]), addresses[0]);
 }
 
 #[test]

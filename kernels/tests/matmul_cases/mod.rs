@@ -196,9 +196,10 @@ pub fn cases() -> Vec<(String, Case)> {
     let mut cases = Vec::new();
     for (dtype, out) in TYPES {
         let mut add = |what: &str, case: Case| cases.push((format!("{dtype} to {out}, {what}"), Case { out, ..case }));
-        for sizes in
-            [[1, 1, 1, 1], [1, 64, 128, 96], [1, 33, 70, 17], [3, 5, 7, 9], [1, 300, 1100, 530], [2, 1, 40, 1], [40, 1, 8, 16]]
-        {
+        let small = [[1, 1, 1, 1], [1, 64, 128, 96], [1, 33, 70, 17], [3, 5, 7, 9], [2, 1, 40, 1], [40, 1, 8, 16]];
+        // More than one tile of the CPU's 16-bit products: in rows, in columns and in depth.
+        let tiled = [[1, 300, 1100, 20], [1, 20, 1100, 530], [1, 300, 20, 530]];
+        for sizes in small.into_iter().chain(tiled) {
             add(&format!("{sizes:?}"), Case::new(dtype, sizes));
         }
         for a in Form::ALL {
