@@ -1,32 +1,66 @@
 //! A block and its access tokens: the one choke point between a stream and an address.
+//!
+//! A block has a reader–writer flag, so that tokens (and the host slices they give) follow Rust's aliasing rules, and a list of
+//! the streams that use it, so that work is ordered. While only its own stream uses it, the list does not exist.
 
-use crate::{Category, Result, Stream, StreamId};
-use std::marker::PhantomData;
+use crate::core::lock;
+use crate::stream::StreamInner;
+use crate::table::NONE;
+use crate::uses::Uses;
+use crate::{AllocError, Category, Result, SourceKind, Stream, StreamId};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The flag of a block that is being written; smaller values count readers.
+const WRITER: u32 = u32::MAX;
 
 /// A piece of device memory, given back to its allocator on drop. Never waits for the device, never panics in drop.
-pub struct Block {}
+pub struct Block {
+    pub(crate) home: Arc<StreamInner>,
+    address: u64,
+    bytes: usize,
+    id: u64,
+    index: u32,
+    flag: AtomicU32,
+    category: AtomicU8,
+    /// Whether another stream ever used it; `uses` exists from then on.
+    shared: AtomicBool,
+    uses: Mutex<Option<Box<Uses>>>,
+}
 
 impl Block {
+    pub(crate) fn new(home: Arc<StreamInner>, address: u64, bytes: usize, id: u64, index: u32, category: Category) -> Block {
+        Block {
+            home,
+            address,
+            bytes,
+            id,
+            index,
+            flag: AtomicU32::new(0),
+            category: AtomicU8::new(category as u8),
+            shared: AtomicBool::new(false),
+            uses: Mutex::new(None),
+        }
+    }
     /// Bytes asked for.
     pub fn bytes(&self) -> usize {
-        todo!()
+        self.bytes
     }
     /// A number no other block of this allocator has had.
     pub fn id(&self) -> u64 {
-        todo!()
+        self.id
     }
     /// The stream it was allocated on.
     pub fn home(&self) -> StreamId {
-        todo!()
+        StreamId(self.home.id)
     }
     /// What it is for.
     pub fn category(&self) -> Category {
-        todo!()
+        Category::ALL[self.category.load(Ordering::Relaxed) as usize]
     }
     /// Moves its bytes to another row of the report.
     pub fn set_category(&self, category: Category) {
-        let _ = category;
-        todo!()
+        self.home.core.recategorize(self.bytes, &self.category, category);
     }
     /// Access for work enqueued on `stream` while the token lives. Later work of `stream` is ordered after the last
     /// write, whichever stream made it.
@@ -34,67 +68,167 @@ impl Block {
     /// # Errors
     /// `InUse` while a write token lives; `WrongDevice`.
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<Read<'a>> {
-        let _ = stream;
-        todo!()
+        self.check(stream)?;
+        let readers = |flag: u32| (flag < WRITER - 1).then(|| flag + 1);
+        if self.flag.fetch_update(Ordering::Acquire, Ordering::Relaxed, readers).is_err() {
+            return Err(AllocError::InUse { block: self.id, wanted: "read" });
+        }
+        match self.order(stream, Uses::read) {
+            Ok(noted) => Ok(Read { block: self, stream, noted }),
+            Err(error) => {
+                self.flag.fetch_sub(1, Ordering::Release);
+                Err(error)
+            }
+        }
     }
     /// Exclusive access for work enqueued on `stream` while the token lives, ordered after all earlier uses.
     ///
     /// # Errors
     /// `InUse` while any token lives; `WrongDevice`.
     pub fn write<'a>(&'a self, stream: &'a Stream) -> Result<Write<'a>> {
-        let _ = stream;
-        todo!()
+        self.check(stream)?;
+        if self.flag.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Err(AllocError::InUse { block: self.id, wanted: "written" });
+        }
+        match self.order(stream, Uses::write) {
+            Ok(noted) => Ok(Write { block: self, stream, noted }),
+            Err(error) => {
+                self.flag.store(0, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    fn check(&self, stream: &Stream) -> Result<()> {
+        if !Arc::ptr_eq(&self.home.core, &stream.inner.core) {
+            let name = |inner: &StreamInner| inner.core.info.name.clone();
+            return Err(AllocError::WrongDevice { block: name(&self.home), stream: name(&stream.inner) });
+        }
+        self.home.core.check()
+    }
+
+    /// Orders a use and notes it, unless only its own stream has ever used the block; whether it was noted. Called with the
+    /// flag taken, so a write by another stream that came before is seen in `shared`.
+    fn order(&self, stream: &Stream, note: NoteUse) -> Result<bool> {
+        let home = Arc::ptr_eq(&self.home, &stream.inner);
+        if self.index == NONE || (home && !self.shared.load(Ordering::Acquire)) {
+            return Ok(false);
+        }
+        let mut uses = lock(&self.uses);
+        self.shared.store(true, Ordering::Release);
+        note(uses.get_or_insert_with(|| Box::new(Uses::new(self.home.clone()))), &stream.inner)?;
+        Ok(true)
+    }
+
+    fn slice(&self, stream: &Stream) -> Option<(*mut u8, usize)> {
+        if stream.kind() != SourceKind::Host {
+            return None;
+        }
+        Some((std::ptr::with_exposed_provenance_mut(self.address as usize), self.bytes))
+    }
+}
+
+type NoteUse = fn(&mut Uses, &Arc<StreamInner>) -> Result<(), crate::SourceError>;
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let category = *self.category.get_mut();
+        self.home.core.free(self.index, self.bytes, self.id, category, &self.home, uses);
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (id, bytes, device, home) = (self.id, self.bytes, &self.home.core.info.name, self.home.id);
+        write!(f, "Block({id}, {bytes} bytes, {device}, stream {home}, {})", self.category().name())
     }
 }
 
 /// Shared access to a block for work enqueued while it lives.
 pub struct Read<'a> {
-    _block: PhantomData<&'a Block>,
+    block: &'a Block,
+    stream: &'a Stream,
+    noted: bool,
 }
 
 impl Read<'_> {
     /// Where the block lies in device memory. Valid for work enqueued on [`Read::stream`] while the token lives.
     pub fn address(&self) -> u64 {
-        todo!()
+        self.block.address
     }
     /// Bytes asked for.
     pub fn bytes(&self) -> usize {
-        todo!()
+        self.block.bytes
     }
     /// The stream the access is for.
     pub fn stream(&self) -> &Stream {
-        todo!()
+        self.stream
     }
     /// The bytes themselves, where the device is the host; `None` elsewhere.
     pub fn as_slice(&self) -> Option<&[u8]> {
-        todo!()
+        let (pointer, bytes) = self.block.slice(self.stream)?;
+        // SAFETY: the block owns these mapped bytes (mapped memory is always initialised); while a read token lives, no write
+        // token of the block exists, so nothing changes them.
+        Some(unsafe { std::slice::from_raw_parts(pointer, bytes) })
+    }
+    pub(crate) fn block(&self) -> &Block {
+        self.block
+    }
+}
+
+impl Drop for Read<'_> {
+    fn drop(&mut self) {
+        if self.noted
+            && let Some(uses) = lock(&self.block.uses).as_mut()
+        {
+            uses.end_read(&self.stream.inner);
+        }
+        self.block.flag.fetch_sub(1, Ordering::Release);
     }
 }
 
 /// Exclusive access to a block for work enqueued while it lives.
 pub struct Write<'a> {
-    _block: PhantomData<&'a Block>,
+    block: &'a Block,
+    stream: &'a Stream,
+    noted: bool,
 }
 
 impl Write<'_> {
     /// Where the block lies in device memory. Valid for work enqueued on [`Write::stream`] while the token lives.
     pub fn address(&self) -> u64 {
-        todo!()
+        self.block.address
     }
     /// Bytes asked for.
     pub fn bytes(&self) -> usize {
-        todo!()
+        self.block.bytes
     }
     /// The stream the access is for.
     pub fn stream(&self) -> &Stream {
-        todo!()
+        self.stream
     }
     /// The bytes themselves, where the device is the host; `None` elsewhere.
     pub fn as_slice(&self) -> Option<&[u8]> {
-        todo!()
+        let (pointer, bytes) = self.block.slice(self.stream)?;
+        // SAFETY: as in `Read`; this is the block's only token, and it is borrowed.
+        Some(unsafe { std::slice::from_raw_parts(pointer, bytes) })
     }
     /// The bytes themselves, where the device is the host; `None` elsewhere.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
-        todo!()
+        let (pointer, bytes) = self.block.slice(self.stream)?;
+        // SAFETY: the block owns these mapped bytes, this is the block's only token, and it is borrowed mutably.
+        Some(unsafe { std::slice::from_raw_parts_mut(pointer, bytes) })
+    }
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        if self.noted
+            && let Some(uses) = lock(&self.block.uses).as_mut()
+        {
+            uses.end_write();
+        }
+        self.block.flag.store(0, Ordering::Release);
     }
 }

@@ -1,7 +1,6 @@
 //! Errors of this crate, each one sentence; out of memory carries a report.
 
 use crate::Category;
-use std::fmt;
 
 /// What went wrong in a memory source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,11 +91,4 @@ pub struct OomReport {
     pub categories: Vec<(Category, usize)>,
     /// The steps that were tried, in order.
     pub steps: Vec<&'static str>,
-}
-
-impl fmt::Display for OomReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let _ = f;
-        todo!()
-    }
 }

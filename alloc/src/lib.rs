@@ -8,15 +8,26 @@
 //! * [`MemoryStats`]: every byte, by [`Category`].
 
 mod allocator;
+mod bins;
 mod block;
 mod category;
 mod copy;
+mod core;
 mod error;
+mod growth;
+mod ladder;
 mod log;
+mod mark;
+mod pages;
 mod pinned;
+mod report;
+mod size;
 mod source;
 mod stats;
+mod steal;
 mod stream;
+mod table;
+mod uses;
 
 pub mod driver;
 pub mod sources;

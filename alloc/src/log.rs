@@ -22,3 +22,26 @@ pub enum LogEvent {
         id: u64,
     },
 }
+
+/// A log in progress.
+pub(crate) struct Log {
+    /// Id of the first block it can hold.
+    first: u64,
+    events: Vec<LogEvent>,
+}
+
+impl Log {
+    pub(crate) fn new(first: u64) -> Log {
+        Log { first, events: Vec::new() }
+    }
+    /// A block's number in this log.
+    pub(crate) fn number(&self, id: u64) -> u64 {
+        id.checked_sub(self.first).unwrap_or(u64::MAX)
+    }
+    pub(crate) fn push(&mut self, event: LogEvent) {
+        self.events.push(event);
+    }
+    pub(crate) fn into_events(self) -> Vec<LogEvent> {
+        self.events
+    }
+}

@@ -1,53 +1,137 @@
 //! Streams: ordered queues of device work, with a host counter that tells uses apart.
 
-use crate::{RawStream, Result, SourceKind};
+use crate::core::{Core, lock};
+use crate::mark::Mark;
+use crate::{RawStream, Result, SourceError, SourceKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Names a stream within its allocator; 0 is the compute stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u32);
 
-/// An ordered queue of device work. Cheap to clone; destroyed with the last clone.
+/// An ordered queue of device work. Cheap to clone; destroyed with the last clone and the last block that was allocated on it.
 #[derive(Clone)]
-pub struct Stream {}
+pub struct Stream {
+    pub(crate) inner: Arc<StreamInner>,
+}
+
+/// The tick of a use that has not ended: no event recorded so far can cover it.
+pub(crate) const OPEN: u64 = u64::MAX;
+
+pub(crate) struct StreamInner {
+    pub(crate) core: Arc<Core>,
+    pub(crate) id: u32,
+    pub(crate) raw: RawStream,
+    pub(crate) kind: SourceKind,
+    /// A number no other stream of this process has had, since ids are reused.
+    pub(crate) serial: u64,
+    /// Counts uses that ended; a use with tick t was enqueued before the counter reached t.
+    tick: AtomicU64,
+    /// The newest mark, and a tick it covers.
+    newest: Mutex<Option<(u64, Arc<Mark>)>>,
+}
+
+impl StreamInner {
+    pub(crate) fn new(core: Arc<Core>, id: u32, raw: RawStream) -> StreamInner {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let kind = core.info.kind;
+        StreamInner { core, id, raw, kind, serial, tick: AtomicU64::new(0), newest: Mutex::new(None) }
+    }
+
+    /// Ends a use whose work is enqueued by now; returns its tick.
+    pub(crate) fn next_tick(&self) -> u64 {
+        self.tick.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// A mark after the use with this tick: the newest one where it covers the use, else one recorded now.
+    pub(crate) fn mark_covering(&self, tick: u64) -> Result<Arc<Mark>, SourceError> {
+        let mut newest = lock(&self.newest);
+        if let Some((covered, mark)) = &*newest
+            && *covered >= tick
+        {
+            return Ok(mark.clone());
+        }
+        // Read before recording: whatever ended by now is enqueued by now, so the mark covers it.
+        let covered = self.tick.load(Ordering::Acquire);
+        let raw = self.core.source.record(self.raw)?;
+        let mark = Mark::new(self.core.source.clone(), raw, self.serial);
+        *newest = Some((covered, mark.clone()));
+        Ok(mark)
+    }
+
+    /// Makes later work of this stream wait for the use of `other` with this tick.
+    pub(crate) fn wait_for(&self, other: &StreamInner, tick: u64) -> Result<(), SourceError> {
+        if self.serial == other.serial {
+            return Ok(());
+        }
+        self.core.source.stream_wait(self.raw, other.mark_covering(tick)?.raw)
+    }
+}
+
+impl Drop for StreamInner {
+    fn drop(&mut self) {
+        let mark = self.mark_covering(OPEN);
+        self.core.close_stream(self.id, self.serial, mark);
+        self.core.source.destroy_stream(self.raw);
+    }
+}
 
 impl Stream {
     /// Its number on this device.
     pub fn id(&self) -> StreamId {
-        todo!()
+        StreamId(self.inner.id)
     }
     /// The driver's handle, for launching kernels; 0 on host and simulated devices.
     pub fn raw(&self) -> RawStream {
-        todo!()
+        self.inner.raw
     }
     /// What kind of device runs it.
     pub fn kind(&self) -> SourceKind {
-        todo!()
+        self.inner.kind
     }
     /// Waits on the host until all its work is done.
     pub fn synchronize(&self) -> Result<()> {
-        todo!()
+        let core = &self.inner.core;
+        core.check()?;
+        Ok(core.source.synchronize(self.inner.raw)?)
     }
     /// Marks the current end of the queue.
     pub fn record(&self) -> Result<Event> {
-        todo!()
+        self.inner.core.check()?;
+        Ok(Event { mark: self.inner.mark_covering(OPEN)? })
     }
-    /// Makes later work of this stream wait on the device for `event`.
+    /// Makes later work of this stream wait on the device for `event`. An event of another kind of device is waited for on the
+    /// host.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let _ = event;
-        todo!()
+        let core = &self.inner.core;
+        core.check()?;
+        if event.mark.source().info().kind != self.inner.kind {
+            return event.synchronize();
+        }
+        Ok(core.source.stream_wait(self.inner.raw, event.mark.raw)?)
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream({}, {})", self.inner.core.info.name, self.inner.id)
     }
 }
 
 /// A point in a stream. Destroyed on drop.
-pub struct Event {}
+pub struct Event {
+    mark: Arc<Mark>,
+}
 
 impl Event {
     /// Whether all work before the point is done.
     pub fn is_complete(&self) -> Result<bool> {
-        todo!()
+        Ok(self.mark.is_complete()?)
     }
     /// Waits on the host for the point.
     pub fn synchronize(&self) -> Result<()> {
-        todo!()
+        Ok(self.mark.wait()?)
     }
 }
