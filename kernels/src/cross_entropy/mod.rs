@@ -5,6 +5,8 @@ use crate::{Arg, OutArg};
 mod cpu;
 mod cuda;
 
+pub(crate) use cuda::sources;
+
 /// The forward pass, one row after another, stable for any finite logits.
 pub struct CrossEntropy<'a> {
     /// Logits, contiguous `[rows, classes]`, any float type; computed in f32 (f64 for f64).

@@ -1,8 +1,8 @@
 //! CPU code. Every index is checked before anything is written.
 
-use super::{IndexAdd, IndexSelect};
+use super::{IndexAdd, IndexSelect, split};
 use crate::host::{dense, dense_mut, for_pieces};
-use crate::{Arg, DType, Element, KernelError, Layout, Result};
+use crate::{Arg, DType, Element, KernelError, Result};
 use half::{bf16, f16};
 
 const PIECE: usize = 1 << 14;
@@ -17,15 +17,6 @@ fn indices(arg: &Arg<'_>, size: usize, kernel: &'static str) -> Result<Vec<usize
     match arg.dtype {
         DType::U32 => dense::<u32>(arg, n, kernel)?.iter().map(|&i| check(i as i64)).collect(),
         _ => dense::<i64>(arg, n, kernel)?.iter().map(|&i| check(i)).collect(),
-    }
-}
-
-/// Sizes before, of, and after `dim`.
-fn split(layout: &Layout, dim: usize, kernel: &'static str) -> Result<(usize, usize, usize)> {
-    let dims = layout.dims();
-    match dims.get(dim) {
-        Some(&size) => Ok((dims[..dim].iter().product(), size, dims[dim + 1..].iter().product())),
-        None => Err(KernelError::Library(format!("{kernel}: dim {dim} of dims {dims:?}"))),
     }
 }
 

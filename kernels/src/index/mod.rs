@@ -1,10 +1,22 @@
 //! Reading and adding by index along one dim. On CUDA an index out of range is clamped and sets the device error word; on
 //! the CPU it is an error at once.
 
-use crate::{Arg, OutArg};
+use crate::{Arg, KernelError, Layout, OutArg, Result};
 
 mod cpu;
 mod cuda;
+mod scratch;
+
+pub(crate) use cuda::sources;
+
+/// Sizes before, of, and after `dim`.
+fn split(layout: &Layout, dim: usize, kernel: &'static str) -> Result<(usize, usize, usize)> {
+    let dims = layout.dims();
+    match dims.get(dim) {
+        Some(&size) => Ok((dims[..dim].iter().product(), size, dims[dim + 1..].iter().product())),
+        None => Err(KernelError::Library(format!("{kernel}: dim {dim} of dims {dims:?}"))),
+    }
+}
 
 /// `out[o][j][i] = x[o][index[j]][i]` for x seen as `[outer, size, inner]`.
 pub struct IndexSelect<'a> {
@@ -46,6 +58,9 @@ impl crate::Kernel for IndexSelect<'_> {
 }
 
 impl crate::Kernel for IndexAdd<'_> {
+    fn workspace_bytes(&self) -> usize {
+        scratch::Scratch::of(self).bytes
+    }
     fn cpu(self) -> crate::Result<()> {
         cpu::index_add(self)
     }

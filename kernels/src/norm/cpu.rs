@@ -1,18 +1,10 @@
 //! CPU code: one row after another with statistics in f64; weight gradients by fixed groups of rows.
 
-use super::{LayerNorm, LayerNormBackward};
+use super::shape::shape;
+use super::{LayerNorm, LayerNormBackward, NAME};
 use crate::host::{Float, Real, dense, dense_mut, for_pieces, min_pieces, sum_wide, with_float};
-use crate::{Arg, DType, KernelError, OutArg, Result};
+use crate::{Arg, DType, OutArg, Result};
 use rayon::prelude::*;
-
-const NAME: &str = "layer_norm";
-
-/// Rows and columns of an operand `[rows, n]`: `n` is its last dim.
-fn shape(x: &Arg<'_>) -> Result<(usize, usize)> {
-    let dims = x.layout.dims();
-    let n = *dims.last().ok_or_else(|| KernelError::Library(format!("{NAME}: the input has no dims")))?;
-    Ok((dims[..dims.len() - 1].iter().product(), n))
-}
 
 /// Any float vector, as f64.
 fn widen(arg: &Option<Arg<'_>>, n: usize, missing: f64) -> Result<Vec<f64>> {

@@ -4,6 +4,11 @@ use crate::{Arg, OutArg};
 
 mod cpu;
 mod cuda;
+mod shape;
+
+pub(crate) use cuda::sources;
+
+const NAME: &str = "layer_norm";
 
 /// The forward pass. Statistics are computed in two passes or by Welford's method (no cancellation), in f32 (f64 for f64).
 pub struct LayerNorm<'a> {
@@ -61,6 +66,9 @@ impl crate::Kernel for LayerNorm<'_> {
 }
 
 impl crate::Kernel for LayerNormBackward<'_> {
+    fn workspace_bytes(&self) -> usize {
+        shape::workspace_bytes(self)
+    }
     fn cpu(self) -> crate::Result<()> {
         cpu::layer_norm_backward(self)
     }

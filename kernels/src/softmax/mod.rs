@@ -6,6 +6,8 @@ use crate::{Arg, OutArg};
 mod cpu;
 mod cuda;
 
+pub(crate) use cuda::sources;
+
 /// `y = exp(x - max) / sum(exp(x - max))`, or its logarithm `x - max - ln(sum)`.
 pub struct Softmax<'a> {
     /// The logarithm instead.
