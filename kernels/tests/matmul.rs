@@ -5,7 +5,7 @@ mod matmul_cases;
 use kiln_alloc::sources::{HostSource, SimulatedSource};
 use kiln_alloc::{Allocator, AllocatorConfig, Category, Source, Stream};
 use kiln_kernels::matmul::{BLAS_WORKSPACE_BYTES, BlasWorkspace, MatMul};
-use kiln_kernels::{Backend, DType, Dry, KernelError};
+use kiln_kernels::{Arg, Backend, DType, Dry, KernelError, Layout, OutArg};
 use matmul_cases::{Case, cases, numbers};
 use std::sync::Arc;
 
@@ -106,4 +106,26 @@ fn what_a_blas_takes() {
     assert!(MatMul::takes(3, 5, 5, 1) && MatMul::takes(3, 5, 8, 1) && MatMul::takes(3, 5, 1, 3));
     assert!(MatMul::takes(1, 5, 0, 1) && MatMul::takes(5, 1, 1, 0) && MatMul::takes(1, 1, 0, 0));
     assert!(!MatMul::takes(3, 5, 10, 2) && !MatMul::takes(3, 5, 0, 1) && !MatMul::takes(3, 5, 4, 1));
+}
+
+#[test]
+fn operands_that_do_not_fit_are_an_error() {
+    let host = host();
+    let stream = host.compute_stream();
+    let block = || host.allocate(64, stream, Category::Temporaries).unwrap();
+    let (a, b, c) = (block(), block(), block());
+    let good = Layout::contiguous(&[1, 2, 2]);
+    for (left, right, out) in [
+        (&Layout::contiguous(&[1, 2, 3]), &good, &good),
+        (&good, &good, &Layout::contiguous(&[1, 2, 3])),
+        (&good, &good, &Layout::new(&[1, 2, 2], &[4, 1, 2], 0)),
+        (&Layout::new(&[1, 2, 2], &[0, 4, 2], 0), &good, &good),
+        (&good, &Layout::contiguous(&[2, 2]), &good),
+    ] {
+        let (a, b, mut c) = (a.read(stream).unwrap(), b.read(stream).unwrap(), c.write(stream).unwrap());
+        let (a, b) = (Arg::new(&a, DType::F32, left), Arg::new(&b, DType::F32, right));
+        let product = MatMul { a, b, out: OutArg::new(&mut c, DType::F32, out), alpha: 1.0, beta: 0.0, tf32: false };
+        let error = Backend::Cpu.run(product, stream, None).unwrap_err();
+        assert!(matches!(error, KernelError::Operand(_)), "{error}");
+    }
 }

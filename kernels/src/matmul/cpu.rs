@@ -61,7 +61,7 @@ fn batch<T: Element, O: Element>(
     multiply: impl Fn(Job, View<'_, T>, View<'_, T>, &mut [O]) + Sync,
     scale: impl Fn(f64, &mut [O]),
 ) -> Result<()> {
-    let p = Product::new(&call);
+    let p = Product::new(&call)?;
     let (count, size) = (p.batch * p.m * p.n, p.m * p.n);
     let (a, b) = (view::<T>(&call.a, "matmul")?, view::<T>(&call.b, "matmul")?);
     let out = dense_mut::<O>(&mut call.out, count, "matmul")?;

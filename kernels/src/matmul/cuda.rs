@@ -11,7 +11,7 @@ use crate::{Kernel, Result, Scalar};
 use kiln_alloc::{Stream, Write};
 
 pub(super) fn mat_mul(call: MatMul<'_>, cuda: &Cuda, stream: &Stream, workspace: Option<&mut Write<'_>>) -> Result<()> {
-    let p = Product::new(&call);
+    let p = Product::new(&call)?;
     let elements = call.out.layout.elements();
     let (address, dtype) = (call.out.address(), call.out.dtype);
     if !call.calls_blas() {

@@ -72,6 +72,7 @@ impl crate::Kernel for MatMul<'_> {
     }
     fn dry(self, dry: &crate::Dry, stream: &Stream) -> Result<()> {
         self.check_types()?;
+        product::Product::new(&self)?;
         if self.calls_blas() { dry.blas.with(stream, |_| Ok(())) } else { Ok(()) }
     }
 }

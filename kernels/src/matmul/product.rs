@@ -4,7 +4,8 @@
 //! `Linear` over a sequence comes to, and much faster as one.
 
 use super::MatMul;
-use crate::Layout;
+use crate::arg::expect_contiguous;
+use crate::{Arg, KernelError, Result};
 
 /// A batch of matrices: distances between neighbours, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +30,22 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Reads the sizes off the operands; panics where they contradict each other or the contract (a bug of the caller,
-    /// never of user input).
-    pub fn new(call: &MatMul<'_>) -> Product {
-        let (a, b, out) = (call.a.layout, call.b.layout, call.out.layout);
-        let (&[batch, m, k], &[b_batch, b_k, n], out_dims) = (a.dims(), b.dims(), out.dims()) else {
-            panic!("operands of matmul have rank 3");
+    /// Reads the sizes off the operands.
+    ///
+    /// # Errors
+    /// They contradict each other, or the contract of [`MatMul`].
+    pub fn new(call: &MatMul<'_>) -> Result<Product> {
+        let (a, b, out) = (call.a.layout.dims(), call.b.layout.dims(), call.out.layout.dims());
+        let (batch, m, k, n) = match (a, b, out) {
+            (&[batch, m, k], &[b_batch, b_k, n], &[out_batch, rows, cols])
+                if batch == b_batch && batch == out_batch && k == b_k && m == rows && n == cols =>
+            {
+                (batch, m, k, n)
+            }
+            _ => return Err(KernelError::Operand(format!("matmul: {a:?} times {b:?} is not {out:?}"))),
         };
-        assert!(b_batch == batch && b_k == k && out_dims == [batch, m, n], "sizes of matmul's operands fit");
-        assert!(out.is_contiguous(), "the result of matmul is contiguous");
-        Product { batch, m, n, k, a: Matrices::new(a, m, k), b: Matrices::new(b, k, n) }.folded()
+        expect_contiguous("matmul", &call.out)?;
+        Ok(Product { batch, m, n, k, a: Matrices::new(&call.a)?, b: Matrices::new(&call.b)? }.folded())
     }
 
     /// One larger product in place of a batch, where `b` serves the whole batch and the rows of `a` lie evenly across it.
@@ -56,10 +63,14 @@ impl Product {
 }
 
 impl Matrices {
-    fn new(layout: &Layout, rows: usize, cols: usize) -> Matrices {
-        let (batch, row, col) = (layout.strides()[0], layout.strides()[1], layout.strides()[2]);
-        assert!(layout.elements() == 0 || MatMul::takes(rows, cols, row, col), "an operand of matmul has strides a BLAS takes");
-        Matrices { batch, row, col }
+    /// Reads the strides off an operand of rank 3.
+    fn new(operand: &Arg<'_>) -> Result<Matrices> {
+        let (dims, strides) = (operand.layout.dims(), operand.layout.strides());
+        if operand.layout.elements() != 0 && !MatMul::takes(dims[1], dims[2], strides[1], strides[2]) {
+            let message = format!("matmul: no BLAS takes an operand of {dims:?} with strides {strides:?}");
+            return Err(KernelError::Operand(message));
+        }
+        Ok(Matrices { batch: strides[0], row: strides[1], col: strides[2] })
     }
 }
 
