@@ -4,6 +4,7 @@
 //! device's allocator and is set explicitly, so that cuBLAS takes none of its own and chooses among the same algorithms in
 //! every run.
 
+use super::library;
 use crate::matmul::BlasWorkspace;
 use crate::{DType, KernelError, Result};
 use cudarc::cublas::sys;
@@ -11,40 +12,7 @@ use kiln_alloc::{AllocError, Allocator, RawStream, Stream, StreamId, Write, driv
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::c_void;
-use std::sync::{Mutex, OnceLock, PoisonError};
-
-/// Everything called below; a library without one of them is refused before it is used.
-const NEEDED: [&str; 8] = [
-    "cublasCreate_v2",
-    "cublasDestroy_v2",
-    "cublasSetStream_v2",
-    "cublasSetWorkspace_v2",
-    "cublasSetMathMode",
-    "cublasGemmEx_64",
-    "cublasGemmStridedBatchedEx_64",
-    "cublasScalEx_64",
-];
-
-/// Says what is missing where cuBLAS cannot be used. Looked up once.
-pub(crate) fn available() -> Result<()> {
-    static STATE: OnceLock<Result<(), String>> = OnceLock::new();
-    let look = || {
-        // SAFETY: opening cuBLAS runs no code of ours, and what it runs itself is made for being opened so.
-        if !unsafe { sys::is_culib_present() } {
-            return Err("cuBLAS was not found: install libcublas 12 or 13 (with the CUDA toolkit, or the PyPI package \
-                        nvidia-cublas) and put the folder of libcublas.so and libcublasLt.so on LD_LIBRARY_PATH"
-                .to_owned());
-        }
-        for name in NEEDED {
-            // SAFETY: the library was found just now, so this cannot panic, and the symbol is looked up, not called.
-            if unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_err() {
-                return Err(format!("this cuBLAS has no {name}: install libcublas 12 or 13"));
-            }
-        }
-        Ok(())
-    };
-    STATE.get_or_init(look).clone().map_err(KernelError::Library)
-}
+use std::sync::{Mutex, PoisonError};
 
 /// The cuBLAS handles of a device.
 pub(crate) struct Blas {
@@ -85,7 +53,7 @@ pub(crate) struct Gemm {
 impl Blas {
     /// Handles for device `ordinal`, made as streams come; their scratch memory comes from `allocator`.
     pub fn new(ordinal: usize, allocator: &Allocator) -> Result<Blas> {
-        available()?;
+        library::CUBLAS.require()?;
         Ok(Blas { ordinal, handles: Mutex::default(), workspaces: BlasWorkspace::new(allocator) })
     }
 

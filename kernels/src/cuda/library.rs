@@ -1,6 +1,5 @@
 //! The libraries opened at run time: whether they are here, and how to get them where they are not.
 
-use super::blas;
 use crate::{KernelError, Result};
 use std::sync::OnceLock;
 
@@ -69,6 +68,24 @@ library!(
     ]
 );
 library!(
+    CUBLAS,
+    cublas,
+    "cuBLAS",
+    "libcublas.so",
+    "install the CUDA 13 cuBLAS library, for instance `pip install nvidia-cublas`, and put its folder on LD_LIBRARY_PATH",
+    [
+        "cublasGetProperty",
+        "cublasCreate_v2",
+        "cublasDestroy_v2",
+        "cublasSetStream_v2",
+        "cublasSetWorkspace_v2",
+        "cublasSetMathMode",
+        "cublasGemmEx_64",
+        "cublasGemmStridedBatchedEx_64",
+        "cublasScalEx_64"
+    ]
+);
+library!(
     DRIVER,
     driver,
     "the CUDA driver",
@@ -104,20 +121,12 @@ impl Library {
 pub fn libraries() -> Vec<LibraryInfo> {
     vec![
         NVRTC.info(|| super::compile::version().ok().map(|(major, minor)| format!("{major}.{minor}"))),
-        LibraryInfo {
-            name: "cuBLAS",
-            found: blas::available().is_ok(),
-            version: blas::available().ok().and_then(|()| cublas_version()),
-            path: mapped_file("libcublas.so"),
-            how_to_get: "install the CUDA 13 cuBLAS library, for instance `pip install nvidia-cublas`, and put its folder on LD_LIBRARY_PATH",
-        },
+        CUBLAS.info(cublas_version),
     ]
 }
 
 fn cublas_version() -> Option<String> {
-    use cudarc::cublas::sys::{cublasGetProperty, culib, libraryPropertyType::*};
-    // SAFETY: cuBLAS was found, so this cannot panic, and the symbol is looked up, not called.
-    unsafe { culib().get::<unsafe extern "C" fn()>(b"cublasGetProperty") }.ok()?;
+    use cudarc::cublas::sys::{cublasGetProperty, libraryPropertyType::*};
     let part = |property| {
         let mut value = 0;
         // SAFETY: the library and the symbol were probed; `value` outlives the call.
