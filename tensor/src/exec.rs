@@ -79,7 +79,7 @@ pub(crate) fn contiguous(t: &Tensor) -> Result<Tensor> {
 }
 
 /// `sum + grad`, in the memory of `sum` where nobody else holds it.
-pub fn add_into(sum: Tensor, grad: &Tensor) -> Result<Tensor> {
+pub(crate) fn add_into(sum: Tensor, grad: &Tensor) -> Result<Tensor> {
     let row = kiln_kernels::elementwise::row("add");
     let distinct = sum.layout().strides().iter().zip(sum.dims()).all(|(&s, &d)| s != 0 || d <= 1);
     if sum.is_unique() && distinct && !Arc::ptr_eq(sum.storage(), grad.storage()) {

@@ -254,6 +254,11 @@ impl Leaf {
     }
 }
 
+/// `sum + grad`, in the memory of `sum` where nobody else holds it.
+pub fn add_into(sum: Tensor, grad: &Tensor) -> Result<Tensor> {
+    crate::exec::add_into(sum, grad)
+}
+
 /// The gradient in memory of its own, contiguous and as large as it has to be.
 fn own(grad: Tensor) -> Result<Tensor> {
     let whole = grad.is_contiguous() && grad.storage().bytes() == grad.elem_count() * grad.dtype().size();
