@@ -10,7 +10,8 @@ fn place(address: u64, len: usize, offset: usize, bytes: usize) -> Result<u64> {
     }
 }
 
-/// Copies host bytes into a block at `offset` bytes; `src` may be reused on return.
+/// Copies host bytes into a block at `offset` bytes; `src` may be reused on return. From page-locked memory this waits for the
+/// copy; [`upload_pinned`] does not.
 ///
 /// # Errors
 /// `OutOfRange`; what the driver says.
@@ -20,9 +21,14 @@ pub fn upload(src: &[u8], dst: &mut Write<'_>, offset: usize) -> Result<()> {
         return Ok(());
     }
     let stream = dst.stream();
-    // SAFETY: the range lies in the block, for which the caller holds the only token; `src` is readable, and pageable memory may
-    // be reused on return by the contract of `copy_in`.
-    Ok(unsafe { stream.inner.core.source.copy_in(to, src.as_ptr(), src.len(), stream.raw()) }?)
+    let source = &stream.inner.core.source;
+    // SAFETY: the range lies in the block, for which the caller holds the only token; `src` is readable, and if it is page-locked
+    // the copy is waited for below.
+    unsafe { source.copy_in(to, src.as_ptr(), src.len(), stream.raw()) }?;
+    if source.is_page_locked(src.as_ptr()) || source.is_page_locked(&src[src.len() - 1]) {
+        source.synchronize(stream.raw())?;
+    }
+    Ok(())
 }
 
 /// Copies the first `bytes` bytes of page-locked memory into a block at `offset` bytes, without waiting: the pinned block is not

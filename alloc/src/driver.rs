@@ -29,7 +29,7 @@ pub struct DeviceInfo {
 }
 
 /// Every symbol that this crate calls, and what kernels need to be loaded and launched.
-const NEEDED: [&str; 42] = [
+const NEEDED: [&str; 43] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -68,6 +68,7 @@ const NEEDED: [&str; 42] = [
     "cuModuleLoadData",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
+    "cuPointerGetAttribute",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",

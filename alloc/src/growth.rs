@@ -99,9 +99,11 @@ impl Grown {
         table.trim(index, size);
         index
     }
-    /// Puts everything back.
-    pub(crate) fn undo(self, table: &mut Table) {
-        table.make_hole(self.gap);
+    /// Puts everything back. If the driver kept pages in the gap, nobody may ever use it: it stays held.
+    pub(crate) fn undo(self, table: &mut Table, pages_left: bool) {
+        if !pages_left {
+            table.make_hole(self.gap);
+        }
         for index in [self.left, self.right] {
             if index != NONE {
                 table.release(index);

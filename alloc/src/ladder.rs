@@ -65,13 +65,14 @@ impl Core {
         let Some(plan) = Plan::best(&shared.table, size, owner, room) else { return Ok(None) };
         let grown = plan.hold(&mut shared.table, owner);
         drop(shared);
+        let before = pages.mapped;
         let result = pages.map(&*self.source, grown.address, grown.bytes);
         let mut shared = lock(&self.shared);
         shared.note_pages(pages);
         match result {
             Ok(()) => Ok(Some(grown.join(&mut shared.table, size))),
             Err(error) => {
-                grown.undo(&mut shared.table);
+                grown.undo(&mut shared.table, pages.mapped > before);
                 if error == SourceError::OutOfMemory { Ok(None) } else { Err(error.into()) }
             }
         }

@@ -99,6 +99,11 @@ pub trait Source: Send + Sync + 'static {
     /// `pointer` came from `host_alloc(bytes)` of this source, and nothing uses it any more.
     unsafe fn host_free(&self, pointer: *mut u8, bytes: usize);
 
+    /// Whether host memory at `pointer` is page-locked, so that a copy from it may still read it after `copy_in` returned.
+    fn is_page_locked(&self, pointer: *const u8) -> bool {
+        let _ = pointer;
+        false
+    }
     /// Copies host bytes to the device in stream order. From pageable memory the source may be reused on return.
     ///
     /// # Safety

@@ -3,7 +3,7 @@
 use crate::driver::{self, Context, check};
 use crate::{Handle, MemoryInfo, RawEvent, RawStream, Source, SourceError, SourceInfo, SourceKind};
 use cudarc::driver::sys;
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
 
 type Result<T> = std::result::Result<T, SourceError>;
@@ -195,6 +195,14 @@ impl Source for CudaSource {
         }
     }
 
+    fn is_page_locked(&self, pointer: *const u8) -> bool {
+        let mut kind: c_uint = 0;
+        let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        let bound = self.context.bind().is_ok();
+        // SAFETY: the attribute is an unsigned int; the driver only looks the address up, and refuses one it does not know.
+        bound
+            && unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), which, pointer as u64) } == sys::CUresult::CUDA_SUCCESS
+    }
     unsafe fn copy_in(&self, dst: u64, src: *const u8, bytes: usize, stream: RawStream) -> Result<()> {
         self.context.bind()?;
         // SAFETY: by contract the ranges are valid. From pageable memory the driver returns once it has taken the bytes into a

@@ -1,0 +1,147 @@
+//! Blocks used on several streams, on a device that runs late.
+
+mod common;
+use common::{GIB, Gpu, MIB};
+use kiln_alloc::*;
+
+#[test]
+fn one_stream_reuses_at_once_while_its_work_is_in_flight() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let s = a.compute_stream();
+    for _ in 0..100 {
+        gpu.touch(&a.allocate(64 * MIB, s, Category::Temporaries).unwrap(), s, true);
+    }
+    assert_eq!(a.stats().reserved.peak, 64 * MIB);
+}
+
+#[test]
+fn a_read_elsewhere_waits_for_the_write_and_a_write_for_every_read() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let (s0, s1, s2) = (a.compute_stream(), &a.new_stream().unwrap(), &a.new_stream().unwrap());
+    let block = a.allocate(MIB, s0, Category::Temporaries).unwrap();
+    for (stream, write) in [(s0, true), (s1, false), (s2, false), (s0, false), (s1, true), (s0, false), (s2, true), (s0, true)] {
+        gpu.touch(&block, stream, write);
+    }
+}
+
+#[test]
+fn memory_reused_from_its_own_stream_is_ordered_before_a_foreign_use() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let (s0, s1) = (a.compute_stream(), &a.new_stream().unwrap());
+    gpu.touch(&a.allocate(MIB, s0, Category::Temporaries).unwrap(), s0, true);
+    gpu.touch(&a.allocate(MIB, s0, Category::Temporaries).unwrap(), s1, true);
+}
+
+/// Scenario 1 and C003: the block that another stream still uses is the only one left.
+#[test]
+fn a_block_still_in_use_elsewhere_serves_the_next_request_at_the_first_call() {
+    let gpu = Gpu::new(64 * MIB);
+    let a = gpu.allocator();
+    let (s0, s1) = (a.compute_stream(), &a.new_stream().unwrap());
+    let block = a.allocate(64 * MIB, s0, Category::Temporaries).unwrap();
+    gpu.touch(&block, s1, true);
+    drop(block);
+    assert_eq!(a.stats().pending, 64 * MIB);
+    for stream in [s0, s1] {
+        let again = a.allocate(64 * MIB, stream, Category::Temporaries).unwrap();
+        gpu.touch(&again, stream, true);
+    }
+    assert_eq!(a.stats().retries, 0);
+}
+
+#[test]
+fn a_pending_block_is_split_and_its_rest_still_waits() {
+    let gpu = Gpu::new(64 * MIB);
+    let a = gpu.allocator();
+    let (s0, s1) = (a.compute_stream(), &a.new_stream().unwrap());
+    let block = a.allocate(64 * MIB, s0, Category::Temporaries).unwrap();
+    gpu.touch(&block, s1, true);
+    drop(block);
+    let blocks: Vec<Block> = (0..4).map(|_| a.allocate(16 * MIB, s0, Category::Temporaries).unwrap()).collect();
+    blocks.iter().for_each(|block| gpu.touch(block, s0, true));
+}
+
+/// Scenario 2.
+#[test]
+fn a_slow_stream_does_not_hold_up_blocks_of_a_quick_one() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let (s0, slow, quick) = (a.compute_stream(), &a.new_stream().unwrap(), &a.new_stream().unwrap());
+    let [one, two] = [slow, quick].map(|stream| {
+        let block = a.allocate(8 * MIB, s0, Category::Temporaries).unwrap();
+        gpu.touch(&block, stream, true);
+        block
+    });
+    let address = two.read(quick).unwrap().address();
+    drop((one, two));
+    assert_eq!(a.stats().pending, 16 * MIB);
+    gpu.finish(quick);
+    assert_eq!(a.stats().pending, 8 * MIB);
+    let again = a.allocate(8 * MIB, s0, Category::Temporaries).unwrap();
+    assert_eq!(again.read(s0).unwrap().address(), address);
+}
+
+/// Scenario 3, also with the stream dropped before its blocks.
+#[test]
+fn short_lived_streams_leave_reserved_flat() {
+    let gpu = Gpu::new(4 * GIB);
+    let a = gpu.allocator();
+    for round in 0..50 {
+        let s = a.new_stream().unwrap();
+        assert_eq!(s.id(), StreamId(1));
+        let blocks = [0, 1].map(|_| a.allocate(GIB, &s, Category::Temporaries).unwrap());
+        blocks.iter().for_each(|block| gpu.touch(block, &s, true));
+        if round % 2 == 0 {
+            drop(s);
+            drop(blocks);
+        } else {
+            drop(blocks);
+            drop(s);
+        }
+    }
+    assert_eq!(a.stats().reserved.peak, 2 * GIB);
+}
+
+#[test]
+fn a_stream_lives_as_long_as_a_block_allocated_on_it() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let s = a.new_stream().unwrap();
+    let block = a.allocate(MIB, &s, Category::Temporaries).unwrap();
+    drop(s);
+    assert_eq!(block.home(), StreamId(1));
+    assert_eq!(a.new_stream().unwrap().id(), StreamId(2));
+    drop(block);
+    assert_eq!(a.new_stream().unwrap().id(), StreamId(1));
+}
+
+#[test]
+fn events_order_streams() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let s = a.new_stream().unwrap();
+    let block = a.allocate(MIB, &s, Category::Temporaries).unwrap();
+    gpu.touch(&block, &s, true);
+    let event = s.record().unwrap();
+    assert!(!event.is_complete().unwrap());
+    a.compute_stream().wait(&event).unwrap();
+    a.compute_stream().synchronize().unwrap();
+    assert!(event.is_complete().unwrap());
+}
+
+#[test]
+fn all_memory_goes_back_with_the_last_handle() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let s = a.new_stream().unwrap();
+    let block = a.allocate(MIB, a.compute_stream(), Category::Temporaries).unwrap();
+    gpu.touch(&block, &s, true);
+    drop(a);
+    drop(s);
+    assert!(!gpu.memory.is_pristine());
+    drop(block);
+    assert!(gpu.memory.is_pristine());
+}
