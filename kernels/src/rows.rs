@@ -3,7 +3,9 @@
 use crate::DType;
 use crate::cuda::{Launch, Variant};
 
-/// Text that sources over rows begin with.
+/// Text that sources over packs of neighbours begin with.
+pub(crate) const PACK: &str = include_str!("../cuda/pack.cuh");
+/// Text that sources over rows have next.
 pub(crate) const ROWS: &str = include_str!("../cuda/rows.cuh");
 
 /// A row belongs to `group` threads, each holding `packs` packs of `vec` neighbours.

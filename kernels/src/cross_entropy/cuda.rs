@@ -3,12 +3,13 @@
 use super::{CrossEntropy, CrossEntropyBackward};
 use crate::cuda::{Checked, Cuda, Source, SourceText, param};
 use crate::host::{expect_dense, undefined};
-use crate::rows::{ROWS, Rows};
+use crate::rows::{PACK, ROWS, Rows};
 use crate::{Arg, DType, KernelError, Result};
 use kiln_alloc::{Stream, Write};
 
 const NAME: &str = "cross_entropy";
-static CROSS_ENTROPY: Source = Source { name: NAME, texts: &[ROWS, include_str!("../../cuda/cross_entropy.cu")], fmad: true };
+static CROSS_ENTROPY: Source =
+    Source { name: NAME, texts: &[PACK, ROWS, include_str!("../../cuda/cross_entropy.cu")], fmad: true };
 /// Blocks of a grid, at most; kernels loop.
 const BLOCKS: usize = i32::MAX as usize;
 /// Number of the kernel in the device error word.

@@ -4,14 +4,14 @@ use super::shape::{held, lines, shape};
 use super::{LayerNorm, LayerNormBackward, NAME};
 use crate::cuda::{Cuda, Launch, Source, SourceText, param};
 use crate::host::{expect_dense, undefined};
-use crate::rows::{ROWS, Rows, width};
+use crate::rows::{PACK, ROWS, Rows, width};
 use crate::{DType, KernelError, Result};
 use kiln_alloc::{Stream, Write};
 
-static FORWARD: Source = Source { name: NAME, texts: &[ROWS, include_str!("../../cuda/norm.cu")], fmad: true };
+static FORWARD: Source = Source { name: NAME, texts: &[PACK, ROWS, include_str!("../../cuda/norm.cu")], fmad: true };
 static BACKWARD: Source = Source {
     name: "layer_norm_backward",
-    texts: &[ROWS, include_str!("../../cuda/norm.cu"), include_str!("../../cuda/norm_backward.cu")],
+    texts: &[PACK, ROWS, include_str!("../../cuda/norm.cu"), include_str!("../../cuda/norm_backward.cu")],
     fmad: true,
 };
 /// Blocks of a grid, at most; kernels loop.

@@ -8,6 +8,8 @@ use crate::{Arg, OutArg};
 mod cpu;
 mod cuda;
 
+pub(crate) use cuda::sources;
+
 /// Length of an optimizer's block, in f64 elements.
 pub const HYPER: usize = 2;
 /// Length of a loss scaler's block, in f32 elements.

@@ -7,6 +7,8 @@ mod cuda;
 mod fold;
 mod plan;
 
+pub(crate) use cuda::sources;
+
 /// What a reduction computes over the elements it folds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
@@ -46,6 +48,13 @@ pub struct ArgReduce<'a> {
 }
 
 impl crate::Kernel for Reduce<'_> {
+    fn workspace_bytes(&self) -> usize {
+        let plan = plan::Plan::new(self.x.layout, self.dims);
+        match plan.split().parts {
+            1 => 0,
+            parts => parts * plan.outputs * plan::accumulator(self.op, self.x.dtype).size(),
+        }
+    }
     fn cpu(self) -> crate::Result<()> {
         cpu::reduce(self)
     }

@@ -3,12 +3,12 @@
 use super::{Softmax, SoftmaxBackward};
 use crate::cuda::{Cuda, Launch, Source, SourceText, Variant, param};
 use crate::host::{expect_dense, undefined};
-use crate::rows::{ROWS, Rows, width};
+use crate::rows::{PACK, ROWS, Rows, width};
 use crate::{DType, Result};
 use kiln_alloc::{Stream, Write};
 
 const NAME: &str = "softmax";
-static SOFTMAX: Source = Source { name: NAME, texts: &[ROWS, include_str!("../../cuda/softmax.cu")], fmad: true };
+static SOFTMAX: Source = Source { name: NAME, texts: &[PACK, ROWS, include_str!("../../cuda/softmax.cu")], fmad: true };
 const GROUPS: [usize; 3] = [32, 256, 1024];
 /// Blocks of a grid, at most; kernels loop.
 const BLOCKS: usize = i32::MAX as usize;
