@@ -1,12 +1,14 @@
 //! The pages of an arena: physical handles mapped into one reserved range. Driver calls only; called under the slow mutex.
 
-use crate::{Handle, Source, SourceError};
+use crate::{Handle, Source, SourceError, SourceKind};
 use std::collections::BTreeMap;
 
 /// Until an arena holds this many bytes its pages are small, since a page is the unit of giving back; beyond, fewer calls win.
 const FINE_UNTIL: usize = 8 << 30;
 const FINE: usize = 2 << 20;
 const COARSE: usize = 16 << 20;
+/// From this size on, the driver is asked for its free bytes before pages are taken.
+const ASK_FIRST: usize = 256 << 20;
 
 pub(crate) struct Pages {
     /// First address of the reserved range.
@@ -56,14 +58,17 @@ impl Pages {
 
     /// Takes pages for `bytes` bytes and maps them at `at`; on an error everything is as before.
     pub(crate) fn map(&mut self, source: &dyn Source, at: u64, bytes: usize) -> Result<(), SourceError> {
-        let page = self.page();
+        // A large request that the device cannot serve would cost thousands of calls there and back.
+        if bytes >= ASK_FIRST && source.info().kind != SourceKind::Host && source.memory_info()?.free < bytes {
+            return Err(SourceError::OutOfMemory);
+        }
         let mut done = 0;
         let result = loop {
             if done == bytes {
                 self.calls += 1;
                 break source.set_access(at, bytes);
             }
-            let (address, size) = (at + done as u64, page.min(bytes - done));
+            let (address, size) = (at + done as u64, self.page().min(bytes - done));
             match self.map_one(source, address, size) {
                 Ok(()) => done += size,
                 Err(error) => break Err(error),

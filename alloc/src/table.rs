@@ -261,3 +261,63 @@ impl Table {
         list
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UNIT: usize = 2 << 20;
+
+    /// What the header promises.
+    fn check(table: &Table) {
+        let records = table.in_order();
+        assert_eq!(records.first().map_or(table.base, |r| r.address), table.base);
+        assert!(records.windows(2).all(|w| w[0].end() == w[1].address));
+        assert!(records.windows(2).all(|w| {
+            let both = |state| w[0].state == state && w[1].state == state;
+            !(both(State::Hole) || both(State::Idle) && w[0].owner == w[1].owner)
+        }));
+        assert!(records.last().is_none_or(|r| r.state != State::Hole));
+        assert_eq!(records.iter().filter(|r| r.state == State::Hole).count(), table.holes.len());
+        let idle: usize = (0..table.owners()).map(|owner| table.idle_of(owner).len()).sum();
+        assert_eq!(records.iter().filter(|r| r.state == State::Idle).count(), idle);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn blocks_tile_the_arena_and_neighbours_are_merged(steps in prop::collection::vec((0..6u8, any::<u16>(), 0..2u32), 1..200)) {
+            let mut table = Table::new(512);
+            table.add_owner(1);
+            let mut live = Vec::new();
+            for (what, n, owner) in steps {
+                let size = (usize::from(n) % 64 + 1) * 512;
+                match what {
+                    0 => live.push(table.append(UNIT, owner)),
+                    1 if !live.is_empty() => table.release(live.swap_remove(usize::from(n) % live.len())),
+                    2 if !live.is_empty() => table.make_hole(live.swap_remove(usize::from(n) % live.len())),
+                    3 if !table.holes.is_empty() => {
+                        let hole = table.holes[usize::from(n) % table.holes.len()];
+                        live.push(table.fill(hole, size.min(table.get(hole).size), n % 2 == 0, owner));
+                    }
+                    _ => {
+                        if let Some((index, _)) = table.find(size, owner) {
+                            prop_assert!(table.get(index).size >= size);
+                            table.claim(index, size);
+                            live.push(index);
+                        }
+                    }
+                }
+                check(&table);
+            }
+            live.into_iter().for_each(|index| table.make_hole(index));
+            (0..2).for_each(|owner| table.idle_of(owner).into_iter().for_each(|index| {
+                table.hold(index);
+                table.make_hole(index);
+            }));
+            prop_assert_eq!(table.top(), 512);
+        }
+    }
+}

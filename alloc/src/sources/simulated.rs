@@ -151,7 +151,7 @@ impl Source for SimulatedSource {
         if state.handles.get(&handle.0) != Some(&bytes) {
             return Err(broken("map", "the handle is not of this size"));
         }
-        if !state.ranges.range(..=address).next_back().is_some_and(|(from, len)| end <= from + *len as u64) {
+        if state.ranges.range(..=address).next_back().is_none_or(|(from, len)| end > from + *len as u64) {
             return Err(broken("map", "the range is not reserved"));
         }
         let before = state.mapped.range(..end).next_back();
