@@ -1,0 +1,21 @@
+//! Losses, as functions; each is a method of [`Tensor`] too.
+
+use kiln_tensor::{Result, Tensor};
+
+/// Mean over rows of `-log softmax(logits)[target]`; logits `[rows, classes]`, targets `[rows]` of i64.
+///
+/// # Errors
+/// Where shapes or types do not fit.
+#[track_caller]
+pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    logits.cross_entropy(targets)
+}
+
+/// Mean over all elements of `(x - target)^2`.
+///
+/// # Errors
+/// Where shapes or types do not fit.
+#[track_caller]
+pub fn mse_loss(x: &Tensor, target: &Tensor) -> Result<Tensor> {
+    x.mse_loss(target)
+}
