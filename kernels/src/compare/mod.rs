@@ -6,6 +6,8 @@ use crate::{Arg, DType, KernelError, OutArg, Result};
 mod cpu;
 mod cuda;
 
+pub(crate) use cuda::sources;
+
 /// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {

@@ -4,6 +4,9 @@ use crate::{Arg, KernelError, OutArg, Result, Scalar};
 
 mod cpu;
 mod cuda;
+mod transpose;
+
+pub(crate) use cuda::sources;
 
 /// `out[i] = cast(x[i])` over any two layouts of the same dims and any two element types. Floats round to nearest even;
 /// float to integer truncates toward zero; NaN becomes 0.

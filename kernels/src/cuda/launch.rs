@@ -178,6 +178,19 @@ impl Cuda {
         }
     }
 
+    /// Enqueues a copy of bytes within the device.
+    ///
+    /// # Safety
+    /// Both addresses come from tokens that are alive, of blocks that have the bytes; the ranges do not overlap.
+    pub(crate) unsafe fn copy_bytes(&self, out: u64, x: u64, bytes: usize, stream: &Stream) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's promise.
+        match unsafe { sys::cuMemcpyDtoDAsync_v2(out, x, bytes, stream.raw().0 as sys::CUstream) } {
+            sys::CUresult::CUDA_SUCCESS => Ok(()),
+            code => Err(driver_error("cuMemcpyDtoDAsync", code)),
+        }
+    }
+
     /// Lets a kernel use more dynamic shared memory than the default 48 KiB.
     pub(crate) fn allow_shared(&self, function: Function, bytes: u32) -> Result<()> {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;

@@ -11,6 +11,7 @@
 //! ```
 
 mod cache;
+mod collapse;
 mod compile;
 mod error_word;
 
@@ -19,12 +20,13 @@ mod library;
 mod source;
 
 pub(crate) mod blas;
+pub(crate) mod map;
 
 pub use library::{LibraryInfo, libraries};
 pub use source::{SourceText, all_sources};
 
-pub(crate) use error_word::Checked;
-pub(crate) use launch::{Launch, Value, param};
+pub(crate) use error_word::{BYTES as ERROR_WORD_BYTES, Checked};
+pub(crate) use launch::{Function, Launch, Value, param};
 pub(crate) use source::{Source, Variant};
 
 use crate::Result;

@@ -8,6 +8,7 @@ mod math;
 mod row;
 pub mod table;
 
+pub(crate) use cuda::sources;
 pub use row::{Gradient, Row, Saves, row, rows};
 
 /// `out[i] = row(x[i], y[i], ..; p, q)`. Inputs have the element type of `out` and any layouts with its dims (broadcasts have stride 0).

@@ -37,6 +37,8 @@ pub struct Row {
     pub gradient: Option<Gradient>,
     /// Its place in [`rows`].
     pub(crate) id: u32,
+    /// The name of its functor in CUDA C++.
+    pub(crate) functor: &'static str,
     /// Names of its inputs, as the expression has them.
     pub(crate) variables: &'static [&'static str],
     /// The expression as text.
@@ -153,6 +155,7 @@ macro_rules! define_table {
                     integers: has_integers!($bound),
                     gradient: gradient!($($saves [$($gradient),+])?),
                     id: Id::$static as u32,
+                    functor: concat!("Row_", stringify!($name)),
                     variables: &[$(stringify!($x)),+],
                     expression: stringify!($e),
                     evals: Evals { f64: eval::<f64>, f32: eval::<f32>, integers: integers!($bound eval) },

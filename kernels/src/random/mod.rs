@@ -11,6 +11,8 @@ mod cpu;
 mod cuda;
 mod philox;
 
+pub(crate) use cuda::sources;
+
 pub use philox::{counters_for, philox};
 
 /// `out[i] = lo + (hi - lo) * uniform`, contiguous, any float type (computed in f32; f64 for f64, from the same 24 bits).
