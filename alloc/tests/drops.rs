@@ -77,12 +77,31 @@ fn a_forgotten_token_never_frees_early() {
     let a = gpu.allocator();
     let s = a.new_stream().unwrap();
     let block = a.allocate(64 * MIB, a.compute_stream(), Category::Temporaries).unwrap();
+    // An earlier use that an event already covers must not stand for the forgotten one.
+    gpu.touch(&block, &s, false);
+    let _covers = s.record().unwrap();
+    gpu.finish(&s);
     std::mem::forget(block.read(&s).unwrap());
     assert!(matches!(block.write(&s), Err(AllocError::InUse { .. })));
     gpu.touch(&block, &s, false);
     drop(block);
     assert_eq!(a.stats().pending, 64 * MIB);
     gpu.touch(&a.allocate(64 * MIB, a.compute_stream(), Category::Temporaries).unwrap(), a.compute_stream(), true);
+}
+
+#[test]
+fn a_block_whose_event_cannot_be_asked_stays_pending() {
+    let gpu = Gpu::new(GIB);
+    let a = gpu.allocator();
+    let s = a.new_stream().unwrap();
+    let blocks = blocks_used_elsewhere(&gpu, &a, &s);
+    let _covers = s.record().unwrap();
+    gpu.broken.store(true, Ordering::Relaxed);
+    drop(blocks);
+    gpu.broken.store(false, Ordering::Relaxed);
+    assert_eq!(a.stats().pending, 100 * MIB);
+    gpu.finish(&s);
+    assert_eq!(a.stats().pending, 0);
 }
 
 #[test]

@@ -64,6 +64,32 @@ fn a_pending_block_is_split_and_its_rest_still_waits() {
     blocks.iter().for_each(|block| gpu.touch(block, s0, true));
 }
 
+/// Its own stream's later reads count too when a third stream takes a block over.
+#[test]
+fn a_taken_over_block_waits_for_its_own_stream_as_well() {
+    let gpu = Gpu::new(64 * MIB);
+    let a = gpu.allocator();
+    let (s0, s1, s2) = (a.compute_stream(), &a.new_stream().unwrap(), &a.new_stream().unwrap());
+    let block = a.allocate(64 * MIB, s0, Category::Temporaries).unwrap();
+    [(s0, true), (s1, false), (s0, false)].into_iter().for_each(|(stream, write)| gpu.touch(&block, stream, write));
+    drop(block);
+    gpu.touch(&a.allocate(64 * MIB, s2, Category::Temporaries).unwrap(), s2, true);
+}
+
+#[test]
+fn a_pending_block_of_a_stream_that_ended_waits_for_that_stream_as_well() {
+    let gpu = Gpu::new(64 * MIB);
+    let a = gpu.allocator();
+    let (home, other) = (a.new_stream().unwrap(), a.new_stream().unwrap());
+    let block = a.allocate(64 * MIB, &home, Category::Temporaries).unwrap();
+    [(&home, true), (&other, false), (&home, false)].into_iter().for_each(|(stream, write)| gpu.touch(&block, stream, write));
+    drop(block);
+    drop(home);
+    gpu.finish(&other);
+    let s = a.compute_stream();
+    gpu.touch(&a.allocate(64 * MIB, s, Category::Temporaries).unwrap(), s, true);
+}
+
 /// Scenario 2.
 #[test]
 fn a_slow_stream_does_not_hold_up_blocks_of_a_quick_one() {
