@@ -16,6 +16,7 @@ mod read_back;
 mod shape;
 mod storage;
 mod tensor;
+mod upload;
 
 pub mod modes;
 pub mod op;

@@ -32,6 +32,8 @@ struct Word {
     size: i64,
 }
 const WORD: usize = size_of::<Word>();
+/// Bytes a device holds for it.
+pub(crate) const BYTES: usize = WORD;
 
 pub(super) struct ErrorWord {
     block: Block,
