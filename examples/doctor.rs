@@ -65,11 +65,7 @@ impl Findings {
         );
         match &self.driver {
             Ok((major, minor)) => println!("CUDA driver  for CUDA {major}.{minor}"),
-            Err(reason) => {
-                println!("CUDA driver  not usable: {reason}");
-                println!("             With an NVIDIA GPU in the machine, install its driver (https://www.nvidia.com/drivers),");
-                println!("             and give containers access to the GPU.");
-            }
+            Err(reason) => println!("CUDA driver  not usable: {reason}"),
         }
         for (ordinal, device) in self.devices.iter().enumerate() {
             match device {
