@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::cuda::Cuda;
 use crate::matmul::BlasWorkspace;
-use kiln_alloc::{Allocator, Stream, Write};
+use kiln_alloc::{Allocator, Block, Category, Stream, Write};
 use std::sync::Arc;
 
 /// A computation over operands, ready to run.
@@ -29,12 +29,15 @@ pub trait Kernel {
 /// What kernels hold on a device that computes nothing.
 pub struct Dry {
     pub(crate) blas: BlasWorkspace,
+    /// What a CUDA device holds for its error word.
+    _error_word: Block,
 }
 
 impl Dry {
     /// Takes memory from `allocator` where kernels on CUDA would, as they run.
-    pub fn new(allocator: &Allocator) -> Dry {
-        Dry { blas: BlasWorkspace::new(allocator) }
+    pub fn new(allocator: &Allocator) -> Result<Dry> {
+        let word = allocator.allocate(crate::cuda::ERROR_WORD_BYTES, allocator.compute_stream(), Category::Workspace)?;
+        Ok(Dry { blas: BlasWorkspace::new(allocator), _error_word: word })
     }
 }
 

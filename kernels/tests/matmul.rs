@@ -50,7 +50,10 @@ fn the_number_of_threads_changes_no_bit() {
 #[test]
 fn types_without_a_product_are_an_error_on_every_backend() {
     let simulated = allocator(SimulatedSource::new("dry", 1 << 30));
-    for (allocator, backend) in [(host(), Backend::Cpu), (simulated.clone(), Backend::Dry(Arc::new(Dry::new(&simulated))))] {
+    for (allocator, backend) in [
+        (host(), Backend::Cpu),
+        (simulated.clone(), Backend::Dry(Arc::new(Dry::new(&simulated).expect("a simulated device has memory")))),
+    ] {
         for (dtype, out, wrong) in [
             (DType::F32, DType::F64, DType::F64),
             (DType::F64, DType::F32, DType::F32),
@@ -67,8 +70,9 @@ fn types_without_a_product_are_an_error_on_every_backend() {
 #[test]
 fn a_dry_run_holds_one_workspace_a_stream_until_released() {
     let allocator = allocator(SimulatedSource::new("dry", 1 << 30));
-    let backend = Backend::Dry(Arc::new(Dry::new(&allocator)));
-    let held = || allocator.stats().categories[Category::Workspace as usize].current;
+    let backend = Backend::Dry(Arc::new(Dry::new(&allocator).expect("a simulated device has memory")));
+    let idle = allocator.stats().categories[Category::Workspace as usize].current;
+    let held = || allocator.stats().categories[Category::Workspace as usize].current - idle;
     let run = |sizes: [usize; 4]| {
         let ones = |count| vec![1.0; count];
         let [batch, m, k, n] = sizes;

@@ -109,7 +109,7 @@ impl Device {
         let backend = match id {
             DeviceId::Cpu => Backend::Cpu,
             DeviceId::Cuda(ordinal) => Backend::Cuda(Arc::new(kiln_kernels::cuda::Cuda::new(ordinal, &allocator)?)),
-            DeviceId::Dry(_) => Backend::Dry(Arc::new(Dry::new(&allocator))),
+            DeviceId::Dry(_) => Backend::Dry(Arc::new(Dry::new(&allocator)?)),
         };
         Ok(Device(Arc::new(Inner {
             id,
