@@ -120,7 +120,12 @@ impl Core {
             failed = failed.or(pages.unmap(&*self.source, at, bytes).err());
             let mut shared = lock(&self.shared);
             shared.note_pages(pages);
-            if pages.mapped < before { shared.table.make_hole(index) } else { shared.table.release(index) }
+            match before - pages.mapped {
+                0 => shared.table.release(index),
+                gone if gone == bytes => shared.table.make_hole(index),
+                // Some pages went and some did not: nobody may use the run again.
+                _ => {}
+            }
         }
         failed.map_or(Ok(None), |error| Err(error.into()))
     }

@@ -6,6 +6,25 @@
 //!   they record the use and order streams that differ.
 //! * [`PinnedPool`]: pooled page-locked host memory for copies that do not block.
 //! * [`MemoryStats`]: every byte, by [`Category`].
+//!
+//! The states of a block, the rules of streams and the ladder of a miss are told as scenarios in this crate's README.
+//!
+//! ```
+//! use kiln_alloc::{Allocator, AllocatorConfig, Category, download, sources::HostSource, upload};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> kiln_alloc::Result<()> {
+//! let allocator = Allocator::new(Arc::new(HostSource::new()?), AllocatorConfig::default())?;
+//! let stream = allocator.compute_stream();
+//! let block = allocator.allocate(4, stream, Category::Inputs)?;
+//! upload(&[1, 2, 3, 4], &mut block.write(stream)?, 0)?;
+//! let mut back = [0; 4];
+//! download(&block.read(stream)?, 0, &mut back)?;
+//! assert_eq!(back, [1, 2, 3, 4]);
+//! assert_eq!(allocator.stats().allocated.current, 512);
+//! # Ok(())
+//! # }
+//! ```
 
 mod allocator;
 mod bins;

@@ -96,15 +96,16 @@ impl Pages {
         Ok(())
     }
 
-    /// Unmaps whole pages and gives them back. If unmapping fails, nothing has changed.
+    /// Unmaps whole pages and gives them back, one by one, as the driver wants it. Stops at a page that cannot be unmapped.
     pub(crate) fn unmap(&mut self, source: &dyn Source, at: u64, bytes: usize) -> Result<(), SourceError> {
-        self.calls += 1;
-        source.unmap(at, bytes)?;
+        let run: Vec<(u64, usize, Handle)> =
+            self.pages.range(at..at + bytes as u64).map(|(address, (size, handle))| (*address, *size, *handle)).collect();
         let mut result = Ok(());
-        let gone: Vec<u64> = self.pages.range(at..at + bytes as u64).map(|(address, _)| *address).collect();
-        for (size, handle) in gone.iter().filter_map(|address| self.pages.remove(address)) {
+        for (address, size, handle) in run {
+            self.calls += 2;
+            source.unmap(address, size)?;
+            self.pages.remove(&address);
             self.mapped -= size;
-            self.calls += 1;
             result = result.and(source.destroy(handle));
         }
         result
@@ -126,11 +127,7 @@ impl Pages {
 
     /// Gives everything back; the device must have finished.
     pub(crate) fn release_all(&mut self, source: &dyn Source) {
-        let pages: Vec<(u64, usize)> = self.pages.iter().map(|(address, (size, _))| (*address, *size)).collect();
-        let mut failed = false;
-        for (address, size) in pages {
-            failed |= self.unmap(source, address, size).is_err();
-        }
+        let failed = self.unmap(source, self.base, self.range).is_err();
         // A range with something left in it cannot go back; there is nobody left to tell.
         if !failed {
             let _ = source.release_range(self.base, self.range);

@@ -55,6 +55,6 @@ impl fmt::Display for OomReport {
         writeln!(f, "  pending         {:>12}", human(self.pending))?;
         writeln!(f, "  limit           {:>12}", self.limit.map_or("none".into(), human))?;
         writeln!(f, "  free on device  {:>12} of {}", human(self.driver_free), human(self.driver_total))?;
-        write!(f, "  tried           {}", self.steps.join("; "))
+        write!(f, "  tried           {}", self.steps.join("\n                  "))
     }
 }

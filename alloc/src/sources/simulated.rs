@@ -26,8 +26,8 @@ struct State {
     /// Reserved ranges by address.
     ranges: BTreeMap<u64, usize>,
     end: u64,
-    /// Bytes of each handle.
-    handles: HashMap<u64, usize>,
+    /// Bytes of each handle, and whether it is mapped.
+    handles: HashMap<u64, (usize, bool)>,
     next_handle: u64,
     used: usize,
     /// Mapped pages by address: their size, handle, and whether they may be accessed.
@@ -132,15 +132,16 @@ impl Source for SimulatedSource {
         state.used += bytes;
         state.next_handle += 1;
         let handle = state.next_handle;
-        state.handles.insert(handle, bytes);
+        state.handles.insert(handle, (bytes, false));
         Ok(Handle(handle))
     }
     fn destroy(&self, handle: Handle) -> Result<()> {
         let mut state = self.state();
-        if state.mapped.values().any(|(_, mapped, _)| *mapped == handle.0) {
+        let (bytes, mapped) = *state.handles.get(&handle.0).ok_or_else(|| broken("destroy", "no such handle"))?;
+        if mapped {
             return Err(broken("destroy", "the handle is still mapped"));
         }
-        let bytes = state.handles.remove(&handle.0).ok_or_else(|| broken("destroy", "no such handle"))?;
+        state.handles.remove(&handle.0);
         state.used -= bytes;
         Ok(())
     }
@@ -148,8 +149,8 @@ impl Source for SimulatedSource {
         let mut state = self.state();
         state.tick("map")?;
         let end = address + bytes as u64;
-        if state.handles.get(&handle.0) != Some(&bytes) {
-            return Err(broken("map", "the handle is not of this size"));
+        if state.handles.get(&handle.0) != Some(&(bytes, false)) {
+            return Err(broken("map", "the handle is not of this size, or mapped elsewhere"));
         }
         if state.ranges.range(..=address).next_back().is_none_or(|(from, len)| end > from + *len as u64) {
             return Err(broken("map", "the range is not reserved"));
@@ -159,6 +160,7 @@ impl Source for SimulatedSource {
             return Err(broken("map", "something is mapped there"));
         }
         state.mapped.insert(address, (bytes, handle.0, false));
+        state.handles.insert(handle.0, (bytes, true));
         Ok(())
     }
     fn set_access(&self, address: u64, bytes: usize) -> Result<()> {
@@ -172,7 +174,10 @@ impl Source for SimulatedSource {
     fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
         let mut state = self.state();
         for page in state.tiles("unmap", address, bytes)? {
-            state.mapped.remove(&page);
+            let handle = state.mapped.remove(&page).map(|(_, handle, _)| handle);
+            if let Some((_, mapped)) = handle.and_then(|handle| state.handles.get_mut(&handle)) {
+                *mapped = false;
+            }
         }
         Ok(())
     }
