@@ -103,13 +103,20 @@ impl Keep<'_> {
 pub struct BackwardContext<'a> {
     op: &'static str,
     needs: &'a [bool],
+    edges: &'a [Edge],
     outputs: &'a [OutputMeta],
     device: &'a Device,
 }
 
 impl<'a> BackwardContext<'a> {
-    pub(crate) fn new(op: &'static str, needs: &'a [bool], outputs: &'a [OutputMeta], device: &'a Device) -> Self {
-        BackwardContext { op, needs, outputs, device }
+    pub(crate) fn new(
+        op: &'static str,
+        needs: &'a [bool],
+        edges: &'a [Edge],
+        outputs: &'a [OutputMeta],
+        device: &'a Device,
+    ) -> Self {
+        BackwardContext { op, needs, edges, outputs, device }
     }
     /// Name of the op.
     pub fn op(&self) -> &'static str {
@@ -118,6 +125,10 @@ impl<'a> BackwardContext<'a> {
     /// Whether the gradient of input `i` is wanted now.
     pub fn needs(&self, i: usize) -> bool {
         self.needs[i]
+    }
+    /// Whether input `i` wanted a gradient when the op was recorded: what [`Keep::needs`] said, and so what was saved.
+    pub fn recorded(&self, i: usize) -> bool {
+        !matches!(self.edges[i], Edge::None)
     }
     /// The gradient of the only output.
     pub fn only(&self, grads: OutputGrads) -> Result<Tensor> {

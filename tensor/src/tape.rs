@@ -69,7 +69,17 @@ impl Node {
     ) -> Node {
         LIVE_NODES.fetch_add(1, Ordering::Relaxed);
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-        Node { sequence, op, edges, outputs, saved: Mutex::new(saved), released: AtomicBool::new(false), device, stream, location }
+        Node {
+            sequence,
+            op,
+            edges,
+            outputs,
+            saved: Mutex::new(saved),
+            released: AtomicBool::new(false),
+            device,
+            stream,
+            location,
+        }
     }
 
     /// Grows in the order of recording: a walk from the largest down meets every node after all its users.
@@ -113,7 +123,7 @@ impl Node {
                 self.location
             )));
         }
-        let ctx = BackwardContext::new(self.op.name(), wanted, &self.outputs, &self.device);
+        let ctx = BackwardContext::new(self.op.name(), wanted, &self.edges, &self.outputs, &self.device);
         let run = |saved: &mut SavedTensors| {
             self.device.with_stream(&self.stream, || self.op.backward(grads, saved, &ctx)).map_err(|e| e.in_op(self.name()))
         };

@@ -1,16 +1,23 @@
 //! `y = row(x, ..)`, element by element with NumPy broadcasting, for the rows of the one table. The gradient of input `i` is another row,
 //! `rows[i](saved.., dy)`, summed over the dims that were broadcast.
 
-use crate::op::{Autocast, BackwardContext, Derivative, InputGrads, Op, OutputGrads, Outputs, apply};
+use crate::op::{Autocast, BackwardContext, Derivative, InputGrads, Keep, Op, OutputGrads, Outputs, apply};
 use crate::saved::SavedTensors;
 use crate::{DType, Error, Result, Scalar, Shape, Tensor, exec};
-use kiln_kernels::elementwise::{Row, Saves, row};
+use kiln_kernels::elementwise::{Gradient, Row, Saves, row};
 use smallvec::SmallVec;
 
 struct Elementwise {
     row: &'static Row,
     params: [f64; 2],
     shapes: SmallVec<[Shape; 3]>,
+}
+
+impl Elementwise {
+    /// Whether the gradient of an input that `wanted` names reads input `j`.
+    fn is_read(&self, gradient: &Gradient, j: usize, wanted: impl Fn(usize) -> bool) -> bool {
+        (0..self.shapes.len()).any(|i| wanted(i) && gradient.row(i).reads(j))
+    }
 }
 
 impl Op for Elementwise {
@@ -31,28 +38,44 @@ impl Op for Elementwise {
         let inputs: SmallVec<[&Tensor; 3]> = inputs.iter().collect();
         Ok(exec::map(name, self.row, self.params, &inputs, &shape)?.into())
     }
-    fn save(&self, inputs: &[Tensor], outputs: &Outputs, keep: &mut crate::op::Keep<'_>) -> Result<()> {
-        match self.row.gradient.as_ref().map(|g| g.saves) {
-            Some(Saves::Inputs) => inputs.iter().try_for_each(|t| keep.tensor(t)),
-            Some(Saves::Output) => keep.tensor(&outputs.results[0]),
-            Some(Saves::Nothing) | None => Ok(()),
+    fn save(&self, inputs: &[Tensor], outputs: &Outputs, keep: &mut Keep<'_>) -> Result<()> {
+        let Some(gradient) = &self.row.gradient else { return Ok(()) };
+        match gradient.saves {
+            Saves::Inputs => {
+                let needed = |j: &usize| self.is_read(gradient, *j, |i| keep.needs(i));
+                let needed: SmallVec<[usize; 3]> = (0..inputs.len()).filter(needed).collect();
+                needed.into_iter().try_for_each(|j| keep.tensor(&inputs[j]))
+            }
+            Saves::Output => keep.tensor(&outputs.results[0]),
+            Saves::Nothing => Ok(()),
         }
     }
     fn backward(&self, grads: OutputGrads, saved: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
         let gradient = self.row.gradient.as_ref().ok_or(Error::NoDerivative { op: self.row.name })?;
         let g = ctx.only(grads)?;
-        let saved: SmallVec<[Tensor; 3]> = (0..saved.len()).map(|i| saved.take(i)).collect::<Result<_>>()?;
+        let mut taken = 0;
+        let mut next = || {
+            taken += 1;
+            saved.take(taken - 1)
+        };
+        let saved: SmallVec<[Tensor; 3]> = match gradient.saves {
+            Saves::Nothing => SmallVec::new(),
+            Saves::Output => SmallVec::from_iter([next()?]),
+            // What no gradient reads was not saved: `g` stands in for it.
+            Saves::Inputs => (0..self.shapes.len())
+                .map(|j| if self.is_read(gradient, j, |i| ctx.recorded(i)) { next() } else { Ok(g.clone()) })
+                .collect::<Result<_>>()?,
+        };
         let one = |i: usize| -> Result<Option<Tensor>> {
             if !ctx.needs(i) {
                 return Ok(None);
             }
             // `add` and its like hand the gradient on as it is.
-            let identity = gradient.rows[i] == "identity";
-            let full = if identity {
+            let full = if gradient.rows[i] == "identity" {
                 g.clone()
             } else {
                 let inputs: SmallVec<[&Tensor; 4]> = saved.iter().chain([&g]).collect();
-                exec::map(ctx.op(), row(gradient.rows[i]), self.params, &inputs, &g.shape())?
+                exec::map(ctx.op(), gradient.row(i), self.params, &inputs, &g.shape())?
             };
             full.sum_to(&self.shapes[i]).map(Some)
         };
@@ -122,6 +145,8 @@ unary! {
     sin = "sin";
     /// Cosine.
     cos = "cos";
+    /// The error function `2 / sqrt(pi) * integral of e^-t^2 from 0 to x`.
+    erf = "erf";
     /// Largest integer not above; the gradient is 0.
     floor = "floor";
     /// Smallest integer not below; the gradient is 0.
@@ -192,6 +217,21 @@ impl Tensor {
     #[track_caller]
     pub fn squared_difference(&self, other: &Tensor) -> Result<Tensor> {
         elementwise("sq_diff", [0.0; 2], &[self, other])
+    }
+    /// `x + weight * (y - x)`: `x` for weight 0, `y` for 1. Floats only.
+    #[track_caller]
+    pub fn lerp(&self, other: &Tensor, weight: f64) -> Result<Tensor> {
+        elementwise("lerp", [weight, 0.0], &[self, other])
+    }
+    /// `x + value * y * z`.
+    #[track_caller]
+    pub fn addcmul(&self, y: &Tensor, z: &Tensor, value: f64) -> Result<Tensor> {
+        elementwise("addcmul", [value, 0.0], &[self, y, z])
+    }
+    /// `x * y + z`.
+    #[track_caller]
+    pub fn mul_add(&self, y: &Tensor, z: &Tensor) -> Result<Tensor> {
+        elementwise("mul_add", [0.0; 2], &[self, y, z])
     }
     /// Whether the type has a finer type to be summed in.
     pub(crate) fn sums_in(&self) -> DType {
