@@ -25,11 +25,12 @@ pub mod random;
 pub mod saved;
 pub mod tape;
 
-pub use device::{Device, DeviceId};
+pub use device::{Device, DeviceId, parse_bytes};
 pub use error::{Error, Result};
 pub use indexer::{Index, IndexOp};
 pub use kiln_kernels::{DType, Element, Layout, Scalar};
 pub use op::{Op, apply, apply_multi};
+pub use ops::{CrossEntropyConfig, Reduction, allow_tf32, set_allow_tf32};
 pub use shape::{Dim, Shape};
 pub use storage::Storage;
 pub use tensor::Tensor;

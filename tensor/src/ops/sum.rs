@@ -4,8 +4,8 @@ use crate::op::{BackwardContext, InputGrads, Op, OutputGrads, Outputs, apply};
 use crate::saved::SavedTensors;
 use crate::shape::dims_mask;
 use crate::{DType, Dim, Error, Layout, Result, Shape, Tensor, exec, modes};
-use kiln_kernels::reduce::{Reduce, Reduction};
 use kiln_kernels::Arg;
+use kiln_kernels::reduce::{Reduce, Reduction};
 use smallvec::smallvec;
 
 /// A sum or mean over the dims of a mask; reduced dims stay with size 1.
@@ -27,11 +27,13 @@ impl Op for Fold {
     fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
         let mut g = ctx.only(grads)?.to_dtype(self.from)?;
         if self.op == Reduction::Mean {
-            let count: usize = self.input.dims().iter().enumerate().filter(|(d, _)| self.mask >> d & 1 == 1).map(|(_, n)| n).product();
+            let count: usize =
+                self.input.dims().iter().enumerate().filter(|(d, _)| self.mask >> d & 1 == 1).map(|(_, n)| n).product();
             g = g.affine(1.0 / count as f64, 0.0)?;
         }
         // One number serves a whole row: the spread gradient is a view with stride 0.
-        let spread = g.layout().broadcast_to(self.input.dims()).ok_or_else(|| Error::shape(self.name(), "gradient does not broadcast"))?;
+        let spread =
+            g.layout().broadcast_to(self.input.dims()).ok_or_else(|| Error::shape(self.name(), "gradient does not broadcast"))?;
         Ok(smallvec![Some(g.with_layout(spread))])
     }
 }
@@ -56,7 +58,9 @@ impl Tensor {
     fn fold(&self, op: Reduction, mask: u32) -> Result<Tensor> {
         let from = self.dtype();
         let to = match (op, from) {
-            (Reduction::Mean, d) if !d.is_float() => return Err(Error::dtype("mean", format!("not defined for {d}; convert with `to_dtype`"))),
+            (Reduction::Mean, d) if !d.is_float() => {
+                return Err(Error::dtype("mean", format!("not defined for {d}; convert with `to_dtype`")));
+            }
             (_, DType::U8 | DType::U32) => DType::I64,
             // Under autocast sums leave the 16-bit type, where they would overflow.
             (_, d) if modes::with(|m| m.autocast.is_some()) => d.accumulator(),

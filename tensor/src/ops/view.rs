@@ -33,7 +33,8 @@ fn reshaped_strides(layout: &Layout, dims: &[usize]) -> Option<SmallVec<[usize; 
     if layout.is_contiguous() {
         return Some(fresh.strides().into());
     }
-    let old: Vec<(usize, usize)> = layout.dims().iter().copied().zip(layout.strides().iter().copied()).filter(|&(d, _)| d != 1).collect();
+    let old: Vec<(usize, usize)> =
+        layout.dims().iter().copied().zip(layout.strides().iter().copied()).filter(|&(d, _)| d != 1).collect();
     let mut strides: SmallVec<[usize; 4]> = fresh.strides().into();
     let (mut i, mut j) = (0, 0);
     while i < old.len() || j < dims.len() {
@@ -179,7 +180,10 @@ impl Tensor {
     pub fn squeeze(&self, dim: impl Dim) -> Result<Tensor> {
         let at = dim.resolve("squeeze", &self.shape())?;
         if self.dims()[at] != 1 {
-            return Err(Error::shape("squeeze", format!("dim {at} of shape {} has size {}, not 1", self.shape(), self.dims()[at])));
+            return Err(Error::shape(
+                "squeeze",
+                format!("dim {at} of shape {} has size {}, not 1", self.shape(), self.dims()[at]),
+            ));
         }
         let mut dims = self.dims().to_vec();
         dims.remove(at);
