@@ -69,12 +69,19 @@ impl Device {
     pub fn fresh(&self, dtype: DType, dims: &[usize]) -> Data {
         self.dense(dtype, dims, &vec![99.0; dims.iter().product()])
     }
+    /// Contiguous elements of no value.
+    pub fn blank(&self, dtype: DType, dims: &[usize]) -> Data {
+        let layout = Layout::contiguous(dims);
+        let block = self.allocator.allocate(layout.elements() * dtype.size(), self.stream(), Category::Temporaries).unwrap();
+        Data { block, dtype, layout }
+    }
     /// The elements, in row-major order.
     pub fn read(&self, data: &Data) -> Vec<f64> {
-        let mut bytes = vec![0; data.block.bytes()];
-        download(&data.block.read(self.stream()).unwrap(), 0, &mut bytes).unwrap();
+        let (first, size) = (data.layout.offset().min(data.layout.extent()), data.dtype.size());
+        let mut bytes = vec![0; (data.layout.extent() - first) * size];
+        download(&data.block.read(self.stream()).unwrap(), first * size, &mut bytes).unwrap();
         let all = decode(data.dtype, &bytes);
-        places(&data.layout).into_iter().map(|place| all[place]).collect()
+        places(&data.layout).into_iter().map(|place| all[place - first]).collect()
     }
     /// Runs a kernel with the workspace it asks for.
     pub fn run(&self, kernel: impl Kernel) -> Result<()> {
