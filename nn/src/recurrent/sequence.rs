@@ -93,7 +93,7 @@ impl<C: Cell> Recurrent<C> {
             let (piece, last) = checkpoint_fn(&inputs, move |inputs| {
                 let (pieces, last) = blocks(&cell, &inputs[0], &inputs[1..], keep)?;
                 let piece = if keep { Some(joined(&pieces)?) } else { None };
-                Ok((piece, C::tensors(&last)))
+                Ok((piece, C::tensors(&last).iter().map(alone).collect::<Result<Vec<_>>>()?))
             })?;
             pieces.extend(piece);
             state = last;
@@ -128,6 +128,11 @@ fn blocks<C: Cell>(cell: &C, x: &Tensor, state: &[Tensor], keep: bool) -> Result
         state = Some(last);
     }
     state.map(|last| (outputs, last)).ok_or_else(|| Error::shape("recurrent", "a sequence of no steps"))
+}
+
+/// The tensor in memory of its own, so that a state kept for long does not keep the outputs it lies among.
+fn alone(t: &Tensor) -> Result<Tensor> {
+    if t.storage().bytes() > t.elem_count() * t.dtype().size() { t.copy() } else { Ok(t.clone()) }
 }
 
 /// The pieces one after the other; one alone as it is.
