@@ -54,7 +54,8 @@ pub(crate) fn map_in_place(op: &'static str, row: &'static Row, params: [f64; 2]
     device.run(MapInPlace { row, params, x: OutArg::new(&mut token, dtype, x.layout()), others: &others }, &stream)
 }
 
-fn broadcast_view(op: &'static str, t: &Tensor, shape: &Shape) -> Result<Layout> {
+/// Where the elements of `t` lie once it is broadcast to `shape`.
+pub(crate) fn broadcast_view(op: &'static str, t: &Tensor, shape: &Shape) -> Result<Layout> {
     t.layout()
         .broadcast_to(shape.dims())
         .ok_or_else(|| crate::Error::shape(op, format!("shape {} does not broadcast to {shape}", t.shape())))
