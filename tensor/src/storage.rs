@@ -2,7 +2,7 @@
 
 use crate::{DType, Device, Result};
 use kiln_alloc::{Block, Category, Read, Stream, Write};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -14,6 +14,8 @@ pub struct Storage {
     device: Device,
     version: AtomicU64,
     last_writer: Mutex<&'static str>,
+    /// Whether a leaf was made over it: while gradients are on, such memory is not changed in place through any handle.
+    leaf: AtomicBool,
     /// How many saved tensors hold it: on the first save a temporary becomes an activation, on the last release it turns back.
     saves: AtomicUsize,
     /// Casts of this storage at a version, for autocast. They die with it, and with the version they were made from.
@@ -28,6 +30,7 @@ impl Storage {
             device,
             version: AtomicU64::new(0),
             last_writer: Mutex::new("nothing"),
+            leaf: AtomicBool::new(false),
             saves: AtomicUsize::new(0),
             casts: Mutex::new(Vec::new()),
         }
@@ -59,6 +62,14 @@ impl Storage {
     }
     pub(crate) fn last_writer(&self) -> &'static str {
         *self.last_writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a leaf was ever made over this memory.
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.leaf.load(Ordering::Acquire)
+    }
+    pub(crate) fn mark_leaf(&self) {
+        self.leaf.store(true, Ordering::Release);
     }
 
     /// Access for reading on a stream.

@@ -110,6 +110,7 @@ impl Tensor {
         if !self.dtype().is_float() {
             return Err(Error::dtype("requires_grad", format!("a tensor of type {} has no gradient", self.dtype())));
         }
+        self.storage().mark_leaf();
         let leaf = Leaf::new(name, self.shape(), self.dtype(), self.device().clone());
         Ok(self.with_history(History::Leaf(Arc::new(leaf))))
     }
