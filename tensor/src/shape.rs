@@ -19,16 +19,13 @@ impl Shape {
     }
     /// Number of elements (1 for no dims), or an error where elements or bytes overflow, or the rank is over 8.
     pub(crate) fn checked_elements(&self, op: &'static str, dtype: DType) -> Result<usize> {
+        let overflow = || Error::SizeOverflow { shape: self.clone(), dtype };
+        let product = |n: usize, &d: &usize| n.checked_mul(d);
+        let n = if self.0.contains(&0) { 0 } else { self.0.iter().try_fold(1, product).ok_or_else(overflow)? };
+        n.checked_mul(dtype.size()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(overflow)?;
         if self.rank() > MAX_RANK {
             return Err(Error::shape(op, format!("shape {self} has {} dims; at most {MAX_RANK} are supported", self.rank())));
         }
-        if self.0.contains(&0) {
-            return Ok(0);
-        }
-        let overflow = || Error::SizeOverflow { shape: self.clone(), dtype };
-        let n = self.0.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).ok_or_else(overflow)?;
-        let bytes = n.checked_mul(dtype.size()).filter(|&b| b <= isize::MAX as usize).ok_or_else(overflow)?;
-        let _ = bytes;
         Ok(n)
     }
 

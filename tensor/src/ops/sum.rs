@@ -27,9 +27,9 @@ impl Op for Fold {
     fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
         let mut g = ctx.only(grads)?.to_dtype(self.from)?;
         if self.op == Reduction::Mean {
-            let count: usize =
-                self.input.dims().iter().enumerate().filter(|(d, _)| self.mask >> d & 1 == 1).map(|(_, n)| n).product();
-            g = g.affine(1.0 / count as f64, 0.0)?;
+            let count: f64 =
+                self.input.dims().iter().enumerate().filter(|(d, _)| self.mask >> d & 1 == 1).map(|(_, &n)| n as f64).product();
+            g = g.affine(1.0 / count, 0.0)?;
         }
         // One number serves a whole row: the spread gradient is a view with stride 0.
         let spread =
@@ -41,6 +41,11 @@ impl Op for Fold {
 /// Reduces the dims of `mask`; they stay with size 1.
 pub(crate) fn reduce(op: &'static str, reduction: Reduction, x: &Tensor, mask: u32, to: DType) -> Result<Tensor> {
     let dims: Vec<usize> = x.dims().iter().enumerate().map(|(d, &n)| if mask >> d & 1 == 1 { 1 } else { n }).collect();
+    if x.elem_count() == 0 {
+        // Nothing is folded; the product of the other dims may overflow.
+        let of_nothing = if reduction == Reduction::Mean { f64::NAN } else { 0.0 };
+        return Tensor::full(of_nothing, dims, to, x.device());
+    }
     exec::fill_new(op, &Shape::from(dims), to, x.device(), |out, stream| {
         let token = x.storage().read(stream)?;
         x.device().run(Reduce { op: reduction, x: Arg::new(&token, x.dtype(), x.layout()), dims: mask, out }, stream)

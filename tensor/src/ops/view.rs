@@ -197,7 +197,9 @@ impl Tensor {
             return Err(Error::shape("flatten", format!("dim {a} lies after dim {b}")));
         }
         let mut dims = self.dims()[..a].to_vec();
-        dims.push(self.dims()[a..=b].iter().product());
+        // An empty tensor may have dims whose product overflows.
+        let merged = self.dims()[a..=b].iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        dims.push(merged.ok_or_else(|| Error::SizeOverflow { shape: self.shape(), dtype: self.dtype() })?);
         dims.extend(&self.dims()[b + 1..]);
         self.reshape(dims)
     }

@@ -1,0 +1,53 @@
+//! Sizes that overflow, and ranges.
+
+use kiln_tensor::{DType, Device, Error, Result, Tensor};
+
+#[test]
+fn sizes_that_overflow_are_errors_before_anything_is_taken() {
+    let device = Device::dry_run("1GiB").unwrap();
+    let allocations = device.memory_stats().allocations;
+    for dims in [&[2, 2, 1, 1 << 61][..], &[2; 64], &[1 << 62]] {
+        let found = Tensor::zeros(dims, DType::F32, &device);
+        assert!(matches!(found, Err(Error::SizeOverflow { .. })), "{dims:?}: {found:?}");
+    }
+    assert!(matches!(Tensor::zeros(&[1; 9], DType::F32, &device), Err(Error::Shape { op: "zeros", .. })));
+    assert_eq!(device.memory_stats().allocations, allocations);
+}
+
+#[test]
+fn an_empty_tensor_may_have_dims_of_any_size() -> Result<()> {
+    let x = Tensor::zeros((0, 1 << 62, 1 << 62), DType::F32, &Device::cpu())?;
+    assert_eq!((x.elem_count(), x.dims()), (0, &[0, 1 << 62, 1 << 62][..]));
+    assert_eq!(x.to_vec::<f32>()?, []);
+    assert_eq!(x.exp()?.t()?.contiguous()?.narrow(1, 5, 10)?.flatten_all()?.dims(), [0]);
+    assert_eq!(x.flatten(0, 1).unwrap().dims(), [0, 1 << 62]);
+    assert!(matches!(x.flatten(1, 2), Err(Error::SizeOverflow { .. })));
+    assert!(matches!(x.sum([0]), Err(Error::SizeOverflow { .. })));
+    assert_eq!(x.sum_all()?.to_scalar::<f32>()?, 0.0);
+    Ok(())
+}
+
+#[test]
+fn views_of_what_is_there_cannot_overflow() -> Result<()> {
+    let x = Tensor::zeros(1, DType::F32, &Device::cpu())?;
+    assert!(matches!(x.expand((1 << 40, 1 << 40)), Err(Error::SizeOverflow { .. })));
+    assert!(x.reshape((1 << 40, 1 << 40)).is_err());
+    Ok(())
+}
+
+#[test]
+fn ranges_have_ceil_of_span_over_step_elements() -> Result<()> {
+    let device = Device::cpu();
+    for (start, end, step, n) in [(0., 1., 0.1, 10), (1., 1.3, 0.1, 4), (0.6, 0.9, 0.1, 4), (5., 0., -0.5, 10), (0., 0., 1., 0)] {
+        let x = Tensor::arange(start, end, step, DType::F64, &device)?.to_vec1::<f64>()?;
+        assert_eq!(x.len(), n, "{start}..{end} by {step}");
+        assert!(x.iter().enumerate().all(|(i, v)| *v == start + i as f64 * step));
+    }
+    let big = (1i64 << 53) + 1;
+    assert_eq!(Tensor::arange(big, big + 5, 2, DType::I64, &device)?.to_vec1::<i64>()?, [big, big + 2, big + 4]);
+    assert_eq!(Tensor::arange(7, 0, -3, DType::U8, &device)?.to_vec1::<u8>()?, [7, 4, 1]);
+    for (start, end, step) in [(0., 1., 0.), (0., 1., -1.), (0., f64::INFINITY, 1.), (f64::NAN, 1., 1.)] {
+        assert!(matches!(Tensor::arange(start, end, step, DType::F32, &device), Err(Error::Argument { op: "arange", .. })));
+    }
+    Ok(())
+}
