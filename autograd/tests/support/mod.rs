@@ -28,24 +28,42 @@ pub fn check(shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
 /// [`check`] with values spread over (lo, hi).
 #[track_caller]
 pub fn check_in(lo: f64, hi: f64, shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
-    let mut k = 0;
-    let inputs: Vec<(Vec<f64>, &[usize])> =
-        shapes.iter().map(|&dims| ((0..dims.iter().product()).map(|_| spread(&mut k, lo, hi)).collect(), dims)).collect();
-    let inputs: Vec<(&[f64], &[usize])> = inputs.iter().map(|(values, dims)| (values.as_slice(), *dims)).collect();
+    let inputs = draw(lo, hi, shapes);
+    let inputs: Vec<(&[f64], &[usize])> = inputs.iter().zip(shapes).map(|(values, dims)| (values.as_slice(), *dims)).collect();
     check_values(&inputs, f);
 }
 
 /// [`check`] at given inputs.
 #[track_caller]
 pub fn check_values(inputs: &[(&[f64], &[usize])], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
+    check_forms(&Form::ALL, inputs, f);
+}
+
+/// [`check`] with contiguous inputs alone, for checks over many shapes.
+#[track_caller]
+pub fn check_contiguous(shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
+    let inputs = draw(-2.0, 2.0, shapes);
+    let inputs: Vec<(&[f64], &[usize])> = inputs.iter().zip(shapes).map(|(values, dims)| (values.as_slice(), *dims)).collect();
+    check_forms(&[Form::Contiguous], &inputs, f);
+}
+
+#[track_caller]
+fn check_forms(forms: &[Form], inputs: &[(&[f64], &[usize])], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
     for device in devices() {
-        for form in Form::ALL {
-            let leaves: Result<Vec<Input>> = inputs.iter().map(|(values, dims)| Input::new(form, values, dims, &device)).collect();
+        for &form in forms {
+            let leaves: Result<Vec<Input>> =
+                inputs.iter().map(|(values, dims)| Input::new(form, values, dims, &device)).collect();
             if let Err(e) = leaves.and_then(|leaves| check_form(form, &leaves, &f)) {
                 panic!("{form:?} inputs on {device}: {e}");
             }
         }
     }
+}
+
+/// Values for inputs of these shapes, no two equal.
+fn draw(lo: f64, hi: f64, shapes: &[&[usize]]) -> Vec<Vec<f64>> {
+    let mut k = 0;
+    shapes.iter().map(|dims| (0..dims.iter().product()).map(|_| spread(&mut k, lo, hi)).collect()).collect()
 }
 
 /// Number `k` of a sequence without repetition (multiples of the golden ratio) in (lo, hi).
@@ -129,7 +147,11 @@ fn check_form(form: Form, inputs: &[Input], f: &impl Fn(&[Tensor]) -> Result<Ten
             for (e, &found) in values.iter().enumerate() {
                 let expected = no_grad(|| difference(&at, &plain, (i, e), input, &weights))?;
                 let close = (found - expected).abs() <= TOLERANCE * expected.abs().max(1.0);
-                assert!(close, "input {i}, element {e} of {:?}, {form:?}: gradient {found}, difference {expected}", input.leaf_dims);
+                assert!(
+                    close,
+                    "input {i}, element {e} of {:?}, {form:?}: gradient {found}, difference {expected}",
+                    input.leaf_dims
+                );
             }
         }
     }
