@@ -83,15 +83,15 @@ mod tests {
     #[test]
     fn f16_overflows_where_ieee_says() {
         let bits = |v: f32| to::<f32, f16>(v).to_bits();
-        assert_eq!([65504.0, 65519.996, 65520.0, 65536.0].map(bits), [0x7BFF, 0x7BFF, 0x7C00, 0x7C00]);
+        assert_eq!([65504.0, 65_519.996, 65520.0, 65536.0].map(bits), [0x7BFF, 0x7BFF, 0x7C00, 0x7C00]);
         let bits = |v: f64| to::<f64, f16>(v).to_bits();
-        assert_eq!([65504.0, 65519.999_999, 65520.0, 65536.0].map(bits), [0x7BFF, 0x7BFF, 0x7C00, 0x7C00]);
+        assert_eq!([65504.0, 65_519.999_999, 65520.0, 65536.0].map(bits), [0x7BFF, 0x7BFF, 0x7C00, 0x7C00]);
     }
 
     #[test]
     fn bf16_rounds_to_nearest_even() {
         let bits = |v: f32| to::<f32, bf16>(v).to_bits();
-        let values = [0.269_140_88, 3.14, 1.003_906_25, 1.011_718_75, 3.4e38];
+        let values = [0.269_140_88, 314.0 / 100.0, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, 3.4e38];
         assert_eq!(values.map(bits), [0x3E8A, 0x4049, 0x3F80, 0x3F82, 0x7F80]);
         for (n, rounded) in [(257, 256.0), (259, 260.0), (-257, -256.0)] {
             assert_eq!(to::<i64, bf16>(n).to_f32(), rounded);

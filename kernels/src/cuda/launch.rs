@@ -5,6 +5,7 @@ use crate::{KernelError, Result};
 use cudarc::driver::sys;
 use kiln_alloc::{AllocError, SourceError, Stream};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -97,6 +98,12 @@ pub(crate) fn driver_error(call: &'static str, code: sys::CUresult) -> KernelErr
     KernelError::Alloc(AllocError::Source(source))
 }
 
+/// Waits for all work of the current context; a failure was told, or will be, by another call.
+pub(super) fn synchronize() {
+    // SAFETY: makes no demands on the caller.
+    let _ = unsafe { sys::cuCtxSynchronize() };
+}
+
 impl Cuda {
     /// The kernel `entry` of a variant, compiled on first use.
     pub(crate) fn function(&self, source: &'static Source, variant: Variant, entry: &'static str) -> Result<Function> {
@@ -119,13 +126,14 @@ impl Cuda {
         }
         self.bind()?;
         let mut modules = self.functions.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        if !modules.contains_key(&module_key) {
-            modules.insert(module_key, self.load(source, variant, &text())?);
-        }
+        let module = match modules.entry(module_key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.load(source, variant, &text())?),
+        };
         let name = CString::new(entry).map_err(|_| KernelError::Library(format!("a kernel cannot be named {entry:?}")))?;
         let mut f = std::ptr::null_mut();
         // SAFETY: the module is loaded and stays so as long as `self`; the name ends with NUL.
-        match unsafe { sys::cuModuleGetFunction(&mut f, modules[&module_key].0, name.as_ptr()) } {
+        match unsafe { sys::cuModuleGetFunction(&mut f, module.0, name.as_ptr()) } {
             sys::CUresult::CUDA_SUCCESS => {}
             code => return Err(driver_error("cuModuleGetFunction", code)),
         }
@@ -188,16 +196,6 @@ impl Cuda {
         match unsafe { sys::cuMemcpyDtoDAsync_v2(out, x, bytes, stream.raw().0 as sys::CUstream) } {
             sys::CUresult::CUDA_SUCCESS => Ok(()),
             code => Err(driver_error("cuMemcpyDtoDAsync", code)),
-        }
-    }
-
-    /// Lets a kernel use more dynamic shared memory than the default 48 KiB.
-    pub(crate) fn allow_shared(&self, function: Function, bytes: u32) -> Result<()> {
-        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the function is alive as long as `self`.
-        match unsafe { sys::cuFuncSetAttribute(function.0, attribute, bytes as i32) } {
-            sys::CUresult::CUDA_SUCCESS => Ok(()),
-            code => Err(driver_error("cuFuncSetAttribute", code)),
         }
     }
 }

@@ -91,7 +91,7 @@ library!(
     "the CUDA driver",
     "libcuda.so",
     "install the NVIDIA driver",
-    ["cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuLaunchKernel", "cuFuncSetAttribute", "cuMemcpyDtoDAsync_v2"]
+    ["cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuLaunchKernel", "cuCtxSynchronize", "cuMemcpyDtoDAsync_v2"]
 );
 
 impl Library {

@@ -68,7 +68,9 @@ impl Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // Modules are unloaded next; without a context that fails and nothing is lost.
-        let _ = driver::bind(self.ordinal);
+        // Modules are unloaded next, once no kernel runs any more. Without a context that fails, and nothing is lost.
+        if driver::bind(self.ordinal).is_ok() {
+            launch::synchronize();
+        }
     }
 }

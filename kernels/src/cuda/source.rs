@@ -101,3 +101,26 @@ pub fn all_sources() -> Vec<SourceText> {
     ];
     families.into_iter().flat_map(|family| family()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_has_its_own_name() {
+        let mut names: Vec<String> = all_sources().into_iter().map(|(name, ..)| name).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn a_variant_defines_its_types() {
+        let source = Source { name: "sum", texts: &["body"], fmad: false };
+        let variant = Variant::new(&[DType::F16, DType::U8], 5);
+        assert_eq!(source.title(variant), "sum_f16_u8_5");
+        assert!(source.text(variant, "end").starts_with("#define T0 f16\n#define T1 u8\n#define VARIANT 5\n"));
+        assert!(source.text(variant, "end").ends_with("body\nend"));
+    }
+}

@@ -5,6 +5,8 @@
 //! abs' (0) = 0, equal operands of maximum and minimum share the gradient by halves. Where the upstream gradient is 0 the gradient is 0, whatever the
 //! factor is: an element that a later op masked out sends no NaN back (infinity times 0).
 
+#![allow(clippy::approx_constant, reason = "an expression is text for CUDA too, which has no such names")]
+
 use super::math::*;
 use super::row::{Evals, Gradient, IntegerEvals, MAX_INPUTS, Row, Saves, define_table, gradient, has_integers, integers};
 use std::num::Wrapping;
