@@ -2,8 +2,7 @@
 
 use kiln_autograd::Backward;
 use kiln_nn::{
-    Adam, AdamConfig, AdamW, AdamWConfig, Init, Optimizer, Parameter, Params, Sgd, SgdConfig, clip_grad_norm,
-    clip_grad_norm_unchecked,
+    Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Parameter, Sgd, SgdConfig, clip_grad_norm, clip_grad_norm_unchecked,
 };
 use kiln_tensor::{DType, Device, Error, Result, Tensor};
 
@@ -164,7 +163,7 @@ fn state_that_does_not_fit_is_refused() -> Result<()> {
     let device = Device::cpu();
     let mut adam = Adam::new(params(&[&[1.0]])?, Default::default())?;
     let step = ("p0.step".to_owned(), Tensor::scalar(1f64, &device)?);
-    let missing = adam.load_state_dict(&[step.clone()]).unwrap_err().to_string();
+    let missing = adam.load_state_dict(std::slice::from_ref(&step)).unwrap_err().to_string();
     assert!(missing.contains("p0.exp_avg"), "{missing}");
     let unknown = adam.load_state_dict(&[("q.step".to_owned(), Tensor::scalar(1f64, &device)?)]).unwrap_err().to_string();
     assert!(unknown.contains("q.step"), "{unknown}");

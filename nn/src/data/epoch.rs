@@ -1,7 +1,7 @@
 //! `Epoch`: batches in order, each on the device before it is asked for.
 
 use super::accumulate::Accumulate;
-use super::workers::{HostBatch, Job, Recipe, Workers};
+use super::workers::{HostBatch, Job, Recipe, Reply, Workers};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use kiln_alloc::Category;
 use kiln_tensor::{Device, Error, Result, Tensor, modes};
@@ -27,7 +27,7 @@ pub struct Epoch {
     submitted: usize,
     /// Batches that were made out of turn.
     made: BTreeMap<usize, Result<HostBatch>>,
-    replies: (Sender<(usize, Result<HostBatch>)>, Receiver<(usize, Result<HostBatch>)>),
+    replies: (Sender<Reply>, Receiver<Reply>),
     /// The batch at `position`, where its copy has begun.
     ahead: Option<Result<Batch>>,
     failed: Option<Error>,

@@ -13,7 +13,7 @@ impl Plan {
     pub(super) fn even(order: Vec<usize>, size: usize, drop_last: bool) -> Plan {
         let whole = order.len() / size;
         let mut ends: Vec<usize> = (1..=whole).map(|i| i * size).collect();
-        if !drop_last && order.len() % size != 0 {
+        if !drop_last && !order.len().is_multiple_of(size) {
             ends.push(order.len());
         }
         Plan { order, ends }

@@ -42,11 +42,14 @@ fn words(panic: &Box<dyn Any + Send>) -> &str {
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("(no message)")
 }
 
+/// A batch that was made, and its number.
+pub(super) type Reply = (usize, Result<HostBatch>);
+
 /// A batch to make, and where it goes.
 pub(super) struct Job {
     pub(super) recipe: Arc<Recipe>,
     pub(super) number: usize,
-    pub(super) reply: Sender<(usize, Result<HostBatch>)>,
+    pub(super) reply: Sender<Reply>,
 }
 
 pub(super) struct Workers {
