@@ -9,7 +9,13 @@ impl Tensor {
     ///
     /// # Errors
     /// Where the block is shorter than the shape says; out of memory; what the device says.
-    pub fn from_pinned(block: &PinnedBlock, shape: impl Into<Shape>, dtype: DType, device: &Device, stream: &Stream) -> Result<Tensor> {
+    pub fn from_pinned(
+        block: &PinnedBlock,
+        shape: impl Into<Shape>,
+        dtype: DType,
+        device: &Device,
+        stream: &Stream,
+    ) -> Result<Tensor> {
         const NAME: &str = "from_pinned";
         let shape = shape.into();
         let bytes = shape.checked_elements(NAME, dtype)? * dtype.size();
