@@ -60,7 +60,8 @@ impl Storage {
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
-    pub(crate) fn last_writer(&self) -> &'static str {
+    /// The op that changed it last.
+    pub fn last_writer(&self) -> &'static str {
         *self.last_writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,9 +99,6 @@ impl Storage {
         let mut casts = self.casts.lock().unwrap_or_else(PoisonError::into_inner);
         casts.retain(|(d, v, _)| *d != dtype && *v == version);
         casts.push((dtype, version, storage));
-    }
-    pub(crate) fn clear_casts(&self) {
-        self.casts.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(crate) fn note_save(&self) {

@@ -3,7 +3,7 @@
 
 use crate::op::{Autocast, BackwardContext, Derivative, InputGrads, Keep, Op, OutputGrads, Outputs, apply};
 use crate::saved::SavedTensors;
-use crate::{DType, Error, Result, Scalar, Shape, Tensor, exec};
+use crate::{Error, Result, Scalar, Shape, Tensor, exec};
 use kiln_kernels::elementwise::{Gradient, Row, Saves, row};
 use smallvec::SmallVec;
 
@@ -223,6 +223,11 @@ impl Tensor {
     pub fn lerp(&self, other: &Tensor, weight: f64) -> Result<Tensor> {
         elementwise("lerp", [weight, 0.0], &[self, other])
     }
+    /// `x + alpha * y`.
+    #[track_caller]
+    pub fn add_scaled(&self, other: &Tensor, alpha: f64) -> Result<Tensor> {
+        elementwise("add_scaled", [alpha, 0.0], &[self, other])
+    }
     /// `x + value * y * z`.
     #[track_caller]
     pub fn addcmul(&self, y: &Tensor, z: &Tensor, value: f64) -> Result<Tensor> {
@@ -232,9 +237,5 @@ impl Tensor {
     #[track_caller]
     pub fn mul_add(&self, y: &Tensor, z: &Tensor) -> Result<Tensor> {
         elementwise("mul_add", [0.0; 2], &[self, y, z])
-    }
-    /// Whether the type has a finer type to be summed in.
-    pub(crate) fn sums_in(&self) -> DType {
-        self.dtype().accumulator()
     }
 }
