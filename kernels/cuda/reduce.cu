@@ -1,19 +1,22 @@
-// Reduction over any layout. A block has X outputs, or packs of VEC neighbouring outputs, each folded by Y threads that take every Y-th
-// element. FAST: neighbouring threads are those of one output (its elements lie closer than outputs do).
-// VARIANT is VEC + (OP << 8) + (X << 16) + (FAST << 26).
+// Reduction over any layout. A block has X = 2^log_x outputs, or packs of VEC neighbouring outputs, each folded by Y = 256 / X threads that
+// take every Y-th element. `fast`: neighbouring threads are those of one output (its elements lie closer than outputs do).
+// VARIANT is VEC + (OP << 8).
 
-constexpr int VEC = (VARIANT) & 255, X = (VARIANT) >> 16 & 1023, Y = 256 / X;
-constexpr bool FAST = (VARIANT) >> 26 & 1;
+constexpr int VEC = (VARIANT) & 255;
 
-INLINE u32 thread_x() { return FAST ? threadIdx.x / Y : threadIdx.x % X; }
-INLINE u32 thread_y() { return FAST ? threadIdx.x % Y : threadIdx.x / X; }
+struct Place { u32 x, y, xs, ys; };
+INLINE Place place_of_thread(u32 log_x, u32 fast) {
+    u32 t = threadIdx.x, xs = 1u << log_x, ys = 256 >> log_x;
+    return fast ? Place{t >> (8 - log_x), t & (ys - 1), xs, ys} : Place{t & (xs - 1), t >> log_x, xs, ys};
+}
 
 // out[blockIdx.y][o]: output o folded over elements part * blockIdx.y .. of `n`.
 extern "C" __global__ void __launch_bounds__(256)
-reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count) {
-    __shared__ A buffer[Y][X * VEC];
-    u32 tx = thread_x(), ty = thread_y();
-    u64 o = (blockIdx.x * (u64)X + tx) * VEC;
+reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count, u32 log_x, u32 fast) {
+    __shared__ A buffer[256 * VEC];
+    Place t = place_of_thread(log_x, fast);
+    u64 o = (blockIdx.x * (u64)t.xs + t.x) * VEC;
+    A* own = buffer + (t.y * t.xs + t.x) * VEC;
     u64 end = (blockIdx.y + 1) * part < n ? (blockIdx.y + 1) * part : n;
     A acc[VEC];
 #pragma unroll
@@ -21,13 +24,13 @@ reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 pa
     if (o < outputs) {
         const T0* in = x + place(kept, o);
         // By blocks of 256 elements, so that the rounding of long sums stays small.
-        for (u64 i = blockIdx.y * part + ty; i < end;) {
+        for (u64 i = blockIdx.y * part + t.y; i < end;) {
             A block[VEC];
 #pragma unroll
             for (int j = 0; j < VEC; ++j) block[j] = Fold::start<A>();
-            u64 stop = i + 256 * Y < end ? i + 256 * Y : end;
+            u64 stop = i + 256 * t.ys < end ? i + 256 * t.ys : end;
 #pragma unroll 4
-            for (; i < stop; i += Y) {
+            for (; i < stop; i += t.ys) {
                 A v[VEC];
                 load_wide<VEC>(in + place(reduced, i), v);
 #pragma unroll
@@ -38,34 +41,32 @@ reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 pa
         }
     }
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) buffer[ty][tx * VEC + j] = acc[j];
-#pragma unroll
-    for (int half = Y / 2; half > 0; half /= 2) {
+    for (int j = 0; j < VEC; ++j) own[j] = acc[j];
+    for (u32 half = t.ys / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (ty >= half) continue;
+        if (t.y >= half) continue;
 #pragma unroll
-        for (int j = 0; j < VEC; ++j) {
-            acc[j] = Fold::join(acc[j], buffer[ty + half][tx * VEC + j]);
-            buffer[ty][tx * VEC + j] = acc[j];
-        }
+        for (int j = 0; j < VEC; ++j) own[j] = acc[j] = Fold::join(acc[j], own[half * t.xs * VEC + j]);
     }
-    if (ty > 0 || o >= outputs) return;
+    if (t.y > 0 || o >= outputs) return;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) out[blockIdx.y * outputs + o + j] = finish(acc[j], count);
 }
 
 // Index of the best of the `n` elements of each output.
-extern "C" __global__ void __launch_bounds__(256) arg_reduce(const T0* x, i64* out, Path kept, u64 stride, u64 outputs, u64 n) {
-    __shared__ A keys[Y][X];
-    __shared__ i64 indices[Y][X];
-    u32 tx = thread_x(), ty = thread_y();
-    u64 o = blockIdx.x * (u64)X + tx;
+extern "C" __global__ void __launch_bounds__(256)
+arg_reduce(const T0* x, i64* out, Path kept, u64 stride, u64 outputs, u64 n, u32 log_x, u32 fast) {
+    __shared__ A keys[256];
+    __shared__ i64 indices[256];
+    Place t = place_of_thread(log_x, fast);
+    u64 o = blockIdx.x * (u64)t.xs + t.x;
+    u32 own = t.y * t.xs + t.x;
     A best = Fold::start<A>();
     i64 index = -1;
     if (o < outputs) {
         const T0* in = x + place(kept, o);
 #pragma unroll 4
-        for (u64 i = ty; i < n; i += Y) {
+        for (u64 i = t.y; i < n; i += t.ys) {
             A v = widen(in[i * stride]);
             if (index < 0 || Fold::beats(v, best)) {
                 best = v;
@@ -73,21 +74,21 @@ extern "C" __global__ void __launch_bounds__(256) arg_reduce(const T0* x, i64* o
             }
         }
     }
-    keys[ty][tx] = best;
-    indices[ty][tx] = index;
-    for (int half = Y / 2; half > 0; half /= 2) {
+    keys[own] = best;
+    indices[own] = index;
+    for (u32 half = t.ys / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (ty >= half) continue;
-        A other = keys[ty + half][tx];
-        i64 other_index = indices[ty + half][tx];
+        if (t.y >= half) continue;
+        A other = keys[own + half * t.xs];
+        i64 other_index = indices[own + half * t.xs];
         // Of equals, and of NaNs, the first.
         bool equal = !Fold::beats(other, best) && !Fold::beats(best, other);
         if (other_index >= 0 && (index < 0 || Fold::beats(other, best) || (equal && other_index < index))) {
             best = other;
             index = other_index;
         }
-        keys[ty][tx] = best;
-        indices[ty][tx] = index;
+        keys[own] = best;
+        indices[own] = index;
     }
-    if (ty == 0 && o < outputs) out[o] = index;
+    if (t.y == 0 && o < outputs) out[o] = index;
 }

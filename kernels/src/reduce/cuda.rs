@@ -115,13 +115,15 @@ fn run(phase: &Phase, plan: &Plan, split: Split, cuda: &Cuda, stream: &Stream) -
         _ => 1,
     };
     let (across, fast) = plan.block(vec as usize);
-    let variant = Variant::new(&types, vec | op << 8 | (across as u32) << 16 | (fast as u32) << 26);
-    let f = cuda.function(&ANY, variant, "reduce")?;
+    let f = cuda.function(&ANY, Variant::new(&types, vec | op << 8), "reduce")?;
+    let (log_x, fast) = (across.trailing_zeros(), fast as u32);
     let blocks = plan.outputs.div_ceil(across * vec as usize).min(i32::MAX as usize) as u32;
     let launch = Launch { grid: [blocks, split.parts as u32, 1], block: 256, shared: 0 };
-    let params = [param(&x), param(&out), param(&kept), param(&reduced), param(&outputs), param(&n), param(&part), param(&count)];
-    // SAFETY: `reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count)`; the operand's layout fits its
-    // block, the result was checked to have outputs * parts elements, and the tokens live.
+    let operands =
+        [param(&x), param(&out), param(&kept), param(&reduced), param(&outputs), param(&n), param(&part), param(&count)];
+    let params = [&operands[..], &[param(&log_x), param(&fast)]].concat();
+    // SAFETY: `reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count, u32 log_x,
+    // u32 fast)`; the operand's layout fits its block, the result was checked to have outputs * parts elements, and the tokens live.
     unsafe { cuda.launch(f, launch, stream, &params) }
 }
 
@@ -140,13 +142,15 @@ pub(super) fn arg_reduce(k: ArgReduce<'_>, cuda: &Cuda, stream: &Stream, _: Opti
         return Ok(());
     }
     let (across, fast) = plan.block(1);
-    let variant = 1 | if k.min { 2 } else { 1 } << 8 | (across as u32) << 16 | (fast as u32) << 26;
-    let f = cuda.function(&ANY, Variant::new(&[k.x.dtype, DType::I64], variant), "arg_reduce")?;
+    let op = if k.min { 2 } else { 1 };
+    let f = cuda.function(&ANY, Variant::new(&[k.x.dtype, DType::I64], 1 | op << 8), "arg_reduce")?;
+    let (log_x, fast) = (across.trailing_zeros(), fast as u32);
     let (x, out, kept, stride) = (k.x.address(), k.out.address(), Path::new(&plan.kept), plan.reduced[0].1 as u64);
     let (outputs, n) = (plan.outputs as u64, plan.count as u64);
-    let params = [param(&x), param(&out), param(&kept), param(&stride), param(&outputs), param(&n)];
-    // SAFETY: `arg_reduce(const T0* x, i64* out, Path kept, u64 stride, u64 outputs, u64 n)`; the operand's layout fits its block, the result
-    // was checked to have one element an output, and the tokens live.
+    let operands = [param(&x), param(&out), param(&kept), param(&stride), param(&outputs), param(&n)];
+    let params = [&operands[..], &[param(&log_x), param(&fast)]].concat();
+    // SAFETY: `arg_reduce(const T0* x, i64* out, Path kept, u64 stride, u64 outputs, u64 n, u32 log_x, u32 fast)`; the operand's
+    // layout fits its block, the result was checked to have one element an output, and the tokens live.
     unsafe { cuda.launch(f, Launch::blocks(plan.outputs.div_ceil(across), 256), stream, &params) }
 }
 
@@ -157,17 +161,15 @@ pub(crate) fn sources() -> Vec<SourceText> {
         for op in [Reduction::Sum, Reduction::Max, Reduction::Min] {
             let (sums, number) = (accumulator(op, dtype), op_number(op));
             let vec = 16 / dtype.size() as u32;
-            let wide = Variant::new(&[dtype, sums], vec | number << 8 | 32 << 16);
-            let narrow = Variant::new(&[dtype, sums], 1 | number << 8 | 256 << 16);
-            let fast = Variant::new(&[dtype, sums], 1 | number << 8 | 4 << 16 | 1 << 26);
-            let args = (number > 0).then(|| ANY.listed(Variant::new(&[dtype, DType::I64], 1 | number << 8 | 8 << 16), ""));
-            sources.extend([ROW.listed(wide, ""), ROW.listed(narrow, ""), ANY.listed(wide, ""), ANY.listed(fast, "")]);
-            sources.extend(args);
+            let rows = |vec: u32, group: u32| ROW.listed(Variant::new(&[dtype, sums], vec | number << 8 | group << 16), "");
+            let any = |to: DType, vec: u32| ANY.listed(Variant::new(&[dtype, to], vec | number << 8), "");
+            sources.extend([rows(vec, 32), rows(1, 1024), any(sums, vec), any(sums, 1)]);
+            sources.extend((number > 0 && sums != DType::I64).then(|| any(DType::I64, 1)));
         }
     }
     for dtype in [DType::F16, DType::BF16] {
-        let round = Variant::new(&[DType::F32, dtype], 1 | 256 << 16);
-        sources.extend([ROW.listed(round, ""), ANY.listed(round, "")]);
+        let round = |group: u32| Variant::new(&[DType::F32, dtype], 1 | group << 16);
+        sources.extend([ROW.listed(round(256), ""), ANY.listed(round(0), "")]);
     }
     sources
 }

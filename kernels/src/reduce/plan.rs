@@ -67,7 +67,7 @@ impl Plan {
             (_, (across, false)) => (self.outputs.div_ceil(4 * across), 512, 16 * (256 / across)),
         };
         let parts = (wanted / blocks.max(1)).min(self.count / least).max(1);
-        let part = self.count.div_ceil(parts).next_multiple_of(64);
+        let part = self.count.div_ceil(parts).next_multiple_of(64).max(64);
         Split { parts: self.count.div_ceil(part).max(1), part }
     }
 
