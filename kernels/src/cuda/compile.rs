@@ -124,3 +124,39 @@ fn compile(name: &str, text: &str, options: &[String], target: Target) -> Result
         Ok(image)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+
+    #[test]
+    fn a_missing_compiler_says_how_to_get_it_and_one_that_is_here_compiles() {
+        let source =
+            Source { name: "one", texts: &["extern \"C\" __global__ void one(T0* x) { x[0] = cast<T0>(1.0f); }"], fmad: false };
+        let wrong = Source { name: "wrong", texts: &["no C++"], fmad: false };
+        let compiled = |source: &Source, target: Target| {
+            let variant = Variant::types(&[DType::F16]);
+            compile(
+                &source.title(variant),
+                &source.text(variant, ""),
+                &[source.options(), vec![target.option()]].concat(),
+                target,
+            )
+        };
+        if let Err(missing) = library::NVRTC.require() {
+            assert!(missing.to_string().contains("pip install nvidia-cuda-nvrtc"), "{missing}");
+            assert!(matches!(compiled(&source, Target::Sm(80)), Err(KernelError::Library(_))));
+            return;
+        }
+        assert!(compiled(&source, Target::Sm(80)).unwrap().starts_with(b"\x7fELF"));
+        assert!(compiled(&source, Target::Compute(75)).unwrap().ends_with(b"\0"));
+        let error = compiled(&wrong, Target::Sm(80)).unwrap_err();
+        assert!(
+            matches!(&error, KernelError::Compile { name, arch: 80, log } if name == "wrong_f16_0" && log.contains("error")),
+            "{error}"
+        );
+        assert_eq!(Target::new((8, 0)).unwrap(), Target::Sm(80));
+        assert!(matches!(Target::new((99, 0)).unwrap(), Target::Compute(_)));
+    }
+}

@@ -1,6 +1,6 @@
 //! What CUDA kernels share: the compiled modules of a device, launches, cuBLAS handles, the device error word.
 //!
-//! A family embeds its CUDA C++ in a [`Source`], asks for a kernel by source, [`Variant`] (its element types) and entry, and launches it:
+//! A family embeds its CUDA C++ in a `Source`, asks for a kernel by source, `Variant` (its element types) and entry, and launches it:
 //!
 //! ```ignore
 //! static SOFTMAX: Source = Source { name: "softmax", texts: &[include_str!("../../cuda/softmax.cu")], fmad: true };
