@@ -50,5 +50,5 @@ fn cast(t: &Tensor, to: DType) -> Result<Tensor> {
         }
     };
     let value = Tensor::from_parts(cached, Layout::contiguous(t.dims()), to, History::None);
-    crate::op::apply(crate::ops::cast::CachedCast { value }, &[t])
+    crate::op::apply(crate::ops::cast::CachedCast { from: t.dtype(), value }, &[t])
 }

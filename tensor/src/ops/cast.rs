@@ -27,6 +27,7 @@ impl Op for ToDType {
 
 /// A cast whose value is there already: the memory is shared by all uses of a weight at one version, the history is not.
 pub(crate) struct CachedCast {
+    pub(crate) from: DType,
     pub(crate) value: Tensor,
 }
 
@@ -38,8 +39,7 @@ impl Op for CachedCast {
         Ok(self.value.clone().into())
     }
     fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
-        // The leaf is f32: only f32 weights are cast.
-        Ok(smallvec![Some(ctx.only(grads)?.to_dtype(DType::F32)?)])
+        Ok(smallvec![Some(ctx.only(grads)?.to_dtype(self.from)?)])
     }
 }
 
