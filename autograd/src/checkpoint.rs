@@ -10,7 +10,8 @@
 use kiln_tensor::modes::{self, Modes};
 use kiln_tensor::random::RandomTrace;
 use kiln_tensor::saved::{Kept, SavePolicy, Saved, SavedSlot};
-use kiln_tensor::{DType, Error, Result, Shape, Tensor};
+use kiln_tensor::{DType, Device, Error, Result, Shape, Tensor};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -47,17 +48,21 @@ pub fn checkpoint_fn<R>(inputs: &[&Tensor], f: impl Fn(&[Tensor]) -> Result<R> +
         inputs: Mutex::new(held),
         modes: Modes { saved: None, random: None, stop: None, ..modes_now },
         trace: trace.clone(),
+        complete: AtomicBool::new(false),
         running: Mutex::new(()),
         slots: Mutex::new(Vec::new()),
+        versions: Mutex::default(),
     });
     let policy: Arc<dyn SavePolicy> = Arc::new(Empty(frame.clone()));
-    modes::scope(
+    let result = modes::scope(
         |m| {
             m.saved = Some(policy);
             m.random = Some(trace.clone());
         },
         || f(&given),
-    )
+    );
+    frame.complete();
+    result
 }
 
 /// What ops saved in forward at one place, and its value once it was recomputed.
@@ -65,6 +70,7 @@ struct SlotState {
     op: &'static str,
     shape: Shape,
     dtype: DType,
+    device: Device,
     wanted: bool,
     value: Option<Kept>,
 }
@@ -76,9 +82,13 @@ struct Frame {
     modes: Modes,
     /// The random positions that forward drew.
     trace: Arc<RandomTrace>,
+    /// Whether forward is over. Before that, a backward inside the function may ask for tensors, and later slots will want another recomputation.
+    complete: AtomicBool,
     /// Held for the length of a recomputation, so that two threads do not do it at once.
     running: Mutex<()>,
     slots: Mutex<Vec<SlotState>>,
+    /// Versions of the storages that ops read in forward. What the function owns (weights) is the same memory in recomputation, and must hold the same.
+    versions: Mutex<HashMap<u64, u64>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -86,6 +96,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Frame {
+    /// Notes the end of forward, and drops what a backward inside the function had recomputed.
+    fn complete(&self) {
+        self.complete.store(true, Ordering::Release);
+        let values: Vec<Option<Kept>> = lock(&self.slots).iter_mut().map(|slot| slot.value.take()).collect();
+        drop(values);
+    }
+
     fn take_value(&self, index: usize) -> Result<Option<Tensor>> {
         let kept = lock(&self.slots)[index].value.take();
         kept.map(|k| k.tensor()).transpose()
@@ -100,7 +117,7 @@ impl Frame {
         if let Some(tensor) = self.take_value(index)? {
             return Ok(tensor);
         }
-        self.recompute(retain)?;
+        self.recompute(retain || !self.complete.load(Ordering::Acquire))?;
         self.take_value(index)?.ok_or_else(|| {
             let slots = lock(&self.slots);
             Error::Checkpoint(format!(
@@ -139,8 +156,20 @@ struct Empty(Arc<Frame>);
 impl SavePolicy for Empty {
     fn save(&self, op: &'static str, tensor: &Tensor) -> Result<Box<dyn SavedSlot>> {
         let mut slots = lock(&self.0.slots);
-        slots.push(SlotState { op, shape: tensor.shape(), dtype: tensor.dtype(), wanted: true, value: None });
+        slots.push(SlotState {
+            op,
+            shape: tensor.shape(),
+            dtype: tensor.dtype(),
+            device: tensor.device().clone(),
+            wanted: true,
+            value: None,
+        });
         Ok(Box::new(Slot { frame: self.0.clone(), index: slots.len() - 1 }))
+    }
+    fn used(&self, _: &'static str, inputs: &[Tensor]) -> Result<()> {
+        let mut versions = lock(&self.0.versions);
+        inputs.iter().for_each(|t| _ = versions.entry(t.storage().id()).or_insert(t.storage().version()));
+        Ok(())
     }
 }
 
@@ -185,15 +214,18 @@ impl SavePolicy for Fill {
         *next += 1;
         let mut slots = lock(&self.frame.slots);
         let slot = &mut slots[index];
-        if slot.shape != tensor.shape() || slot.dtype != tensor.dtype() || slot.op != op {
+        let same =
+            slot.op == op && slot.shape == tensor.shape() && slot.dtype == tensor.dtype() && slot.device == *tensor.device();
+        if !same {
             return Err(Error::Checkpoint(format!(
-                "the function did other work in recomputation than in forward: saved tensor {index} was {} of {}, {}, and is now {} of {}, {}",
+                "the function did other work in recomputation than in forward: saved tensor {index} was {} of {}, {}, {}, and is now {op} of {}, {}, {}",
                 slot.op,
                 slot.shape,
                 slot.dtype,
-                op,
+                slot.device,
                 tensor.shape(),
-                tensor.dtype()
+                tensor.dtype(),
+                tensor.device()
             )));
         }
         if slot.wanted {
@@ -203,6 +235,18 @@ impl SavePolicy for Fill {
             self.stop.store(true, Ordering::Release);
         }
         Ok(Box::new(Held(Kept::new(op, tensor))))
+    }
+    fn used(&self, op: &'static str, inputs: &[Tensor]) -> Result<()> {
+        let versions = lock(&self.frame.versions);
+        let changed = |t: &&Tensor| versions.get(&t.storage().id()).is_some_and(|&version| version != t.storage().version());
+        match inputs.iter().find(changed) {
+            None => Ok(()),
+            Some(t) => Err(Error::Checkpoint(format!(
+                "a {} tensor that {op} reads was changed in place by {} between forward and recomputation; change it after backward",
+                t.shape(),
+                t.storage().last_writer()
+            ))),
+        }
     }
 }
 

@@ -184,6 +184,9 @@ pub fn apply_multi(op: impl Op, inputs: &[&Tensor]) -> Result<Tensors> {
         Derivative::Discrete => return Ok(outputs.results),
         Derivative::Missing => return Err(Error::NoDerivative { op: name }),
     }
+    if let Some(policy) = modes::with(|m| m.saved.clone()) {
+        policy.used(name, &inputs)?;
+    }
     let mut keep = Keep { op: name, needs: &needs, saved: SavedTensors::default() };
     op.save(&inputs, &outputs, &mut keep).map_err(|e| e.in_op(name))?;
     let saved = keep.saved;

@@ -9,6 +9,11 @@ use std::sync::Arc;
 pub trait SavePolicy: Send + Sync {
     /// Takes charge of a tensor that `op` saves. The tensor has no history.
     fn save(&self, op: &'static str, tensor: &Tensor) -> Result<Box<dyn SavedSlot>>;
+    /// Told the inputs of every op that is recorded, before it saves.
+    fn used(&self, op: &'static str, inputs: &[Tensor]) -> Result<()> {
+        let _ = (op, inputs);
+        Ok(())
+    }
 }
 
 /// What a policy leaves in a node in place of a tensor.
