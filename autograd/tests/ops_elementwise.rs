@@ -46,6 +46,7 @@ const ROWS: &[(&str, usize, (f64, f64), Function)] = &[
     ("minimum", 2, (-2., 2.), |x| x[0].minimum(&x[1])),
     ("sq_diff", 2, (-2., 2.), |x| x[0].squared_difference(&x[1])),
     ("lerp", 2, (-2., 2.), |x| x[0].lerp(&x[1], 0.3)),
+    ("add_scaled", 2, (-2., 2.), |x| x[0].add_scaled(&x[1], -0.5)),
     ("addcmul", 3, (-2., 2.), |x| x[0].addcmul(&x[1], &x[2], -0.5)),
     ("mul_add", 3, (-2., 2.), |x| x[0].mul_add(&x[1], &x[2])),
 ];

@@ -2,6 +2,15 @@
 
 use crate::{DType, Error, Result, Tensor, modes};
 
+/// Inside autocast a 16-bit operand in f32.
+#[track_caller]
+fn wide(t: &Tensor) -> Result<Tensor> {
+    match t.dtype() {
+        DType::F16 | DType::BF16 if modes::with(|m| m.autocast.is_some()) => t.to_dtype(DType::F32),
+        _ => Ok(t.clone()),
+    }
+}
+
 impl Tensor {
     /// The mean of `(x - y)^2` over all elements, with no dims; NaN of nothing. Inside autocast 16-bit operands are squared and summed in f32.
     ///
@@ -26,10 +35,6 @@ impl Tensor {
                 format!("not defined for {}; convert to a float type with `to_dtype`", self.dtype()),
             ));
         }
-        let wide = |t: &Tensor| match t.dtype() {
-            DType::F16 | DType::BF16 if modes::with(|m| m.autocast.is_some()) => t.to_dtype(DType::F32),
-            _ => Ok(t.clone()),
-        };
         wide(self)?.squared_difference(&wide(target)?)?.mean_all()
     }
 }
