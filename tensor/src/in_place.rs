@@ -39,7 +39,11 @@ impl Tensor {
             return Err(Error::Device { op, message });
         }
         exec::broadcast_view(op, source, &self.shape())?;
-        if Arc::ptr_eq(self.storage(), source.storage()) { exec::copy_of(source) } else { Ok(source.detach()) }
+        if Arc::ptr_eq(self.storage(), source.storage()) {
+            exec::copy_as(op, source, source.dtype()).map_err(|e| e.in_op(op))
+        } else {
+            Ok(source.detach())
+        }
     }
 
     fn combine(&self, op: &'static str, row_name: &str, params: [f64; 2], others: &[&Tensor]) -> Result<()> {

@@ -30,11 +30,10 @@ impl Op for Select {
         self.name
     }
     fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
-        let (x, index) = (exec::contiguous(&inputs[0])?, exec::contiguous(&inputs[1])?);
-        let indices = Layout::new(&[index.elem_count()], &[1], index.layout().offset());
+        let (x, index) = (exec::contiguous(&inputs[0])?, exec::contiguous(&inputs[1])?.flatten_all()?);
         let y = exec::fill_new(self.name, &self.flat(index.elem_count()), x.dtype(), x.device(), |out, stream| {
             let (xs, ids) = (x.storage().read(stream)?, index.storage().read(stream)?);
-            let (xs, index) = (Arg::new(&xs, x.dtype(), x.layout()), Arg::new(&ids, index.dtype(), &indices));
+            let (xs, index) = (Arg::new(&xs, x.dtype(), x.layout()), Arg::new(&ids, index.dtype(), index.layout()));
             x.device().run(IndexSelect { x: xs, dim: self.dim, index, out }, stream)
         })?;
         Ok(y.with_layout(Layout::contiguous(self.out.dims())).into())
@@ -43,21 +42,16 @@ impl Op for Select {
         keep.tensor(&inputs[1])
     }
     fn backward(&self, grads: OutputGrads, saved: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
-        let (g, index) = (exec::contiguous(&ctx.only(grads)?)?, exec::contiguous(&saved.take(0)?)?);
+        let index = exec::contiguous(&saved.take(0)?)?.flatten_all()?;
+        let g = exec::contiguous(&ctx.only(grads)?)?.reshape(self.flat(index.elem_count()))?;
         let dx = Tensor::zeros(&self.from, g.dtype().accumulator(), g.device())?;
-        let src = Layout::new(
-            self.flat(index.elem_count()).dims(),
-            Layout::contiguous(self.flat(index.elem_count()).dims()).strides(),
-            g.layout().offset(),
-        );
-        let indices = Layout::new(&[index.elem_count()], &[1], index.layout().offset());
         let stream = g.device().stream();
         let (gs, ids) = (g.storage().read(&stream)?, index.storage().read(&stream)?);
         let mut out = dx.storage().write_new(&stream)?;
         let kernel = IndexAdd {
-            src: Arg::new(&gs, g.dtype(), &src),
+            src: Arg::new(&gs, g.dtype(), g.layout()),
             dim: self.dim,
-            index: Arg::new(&ids, index.dtype(), &indices),
+            index: Arg::new(&ids, index.dtype(), index.layout()),
             out: OutArg::new(&mut out, dx.dtype(), dx.layout()),
         };
         g.device().run(kernel, &stream)?;
@@ -114,6 +108,9 @@ impl Tensor {
         if !matches!(index.dtype(), DType::I64 | DType::U32) {
             return Err(Error::dtype(name, format!("indices are i64 or u32, not {}; convert with `to_dtype`", index.dtype())));
         }
+        if self.dims()[dim] == 0 && index.elem_count() > 0 {
+            return Err(Error::argument(name, format!("dim {dim} of shape {} is empty: no index is in range", self.shape())));
+        }
         let mut out = self.dims()[..dim].to_vec();
         out.extend(index.dims());
         out.extend(&self.dims()[dim + 1..]);
@@ -148,6 +145,7 @@ mod tests {
         }
         assert!(x.index_select(0, &Tensor::zeros(1, DType::F32, &device)?).is_err());
         assert!(x.index_select(0, &Tensor::zeros((1, 1), DType::I64, &device)?).is_err());
+        assert!(x.narrow(0, 0, 0)?.index_select(0, &Tensor::zeros(1, DType::I64, &device)?).is_err());
         Ok(())
     }
 }

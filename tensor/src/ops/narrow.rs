@@ -75,15 +75,10 @@ impl Op for Split {
         };
         Ok(Outputs { results: self.sizes.iter().map(piece).collect(), ..Default::default() })
     }
-    fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
+    fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, _: &BackwardContext<'_>) -> Result<InputGrads> {
+        let Some(some) = grads.iter().flatten().next() else { return Ok(smallvec![None]) };
         let pieces: Vec<Piece<'_>> =
             grads.iter().zip(&self.sizes).map(|(g, &len)| g.as_ref().map_or(Piece::Zeros(len), Piece::Of)).collect();
-        let Some(some) = grads.iter().flatten().next() else {
-            return ctx
-                .output(None, 0)
-                .and_then(|zeros| Tensor::zeros(&self.from, zeros.dtype(), zeros.device()))
-                .map(|z| smallvec![Some(z)]);
-        };
         Ok(smallvec![Some(assemble("split", &self.from, some.dtype(), some.device(), self.dim, &pieces)?)])
     }
 }
