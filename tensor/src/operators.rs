@@ -6,6 +6,7 @@ use crate::ops::compare::scalar_like;
 use crate::{Error, Result, Tensor};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+#[track_caller]
 fn times(x: &Tensor, factor: f64, op: &'static str) -> Result<Tensor> {
     match x.dtype().is_float() || op == "mul" {
         true => x.affine(factor, 0.0),

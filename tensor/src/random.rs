@@ -1,6 +1,7 @@
 //! Positions in a device's counter-based generator, and their replay.
 
 use crate::{Device, Error, Result};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A generator: a key, and the next unused counter.
@@ -61,7 +62,12 @@ impl RandomTrace {
 
 /// The position for a random op over `elements` elements, by the modes of this thread.
 pub fn draw(device: &Device, elements: usize) -> Result<Position> {
-    match crate::modes::with(|m| m.random.clone()) {
+    let (trace, stop) = crate::modes::with(|m| (m.random.clone(), m.stop.clone()));
+    // A recomputation that has what it needs ends here too: forward may not have come so far yet.
+    if stop.is_some_and(|stop| stop.load(Ordering::Acquire)) {
+        return Err(Error::EarlyStop);
+    }
+    match trace {
         Some(trace) => trace.draw(device, elements),
         None => Ok(device.advance_generator(elements)),
     }

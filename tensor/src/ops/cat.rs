@@ -143,8 +143,12 @@ impl Tensor {
         if let Some(other) = tensors.iter().find(|t| t.dims() != first.dims()) {
             return Err(Error::shape("stack", format!("shapes {} and {} differ", first.shape(), other.shape())));
         }
-        let tensors = tensors.iter().map(|t| t.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
-        Tensor::cat(&tensors, dim)
+        let mut wider = Vec::with_capacity(tensors.len());
+        // A loop: in a closure the caller's line would be lost.
+        for t in tensors {
+            wider.push(t.unsqueeze(dim)?);
+        }
+        Tensor::cat(&wider, dim)
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn reduce(op: &'static str, reduction: Reduction, x: &Tensor, mask: u
 }
 
 /// The tensor without the dims of `mask`, which have size 1.
+#[track_caller]
 pub(crate) fn drop_dims(x: &Tensor, mask: u32) -> Result<Tensor> {
     let dims: Vec<usize> = x.dims().iter().enumerate().filter(|(d, _)| mask >> d & 1 == 0).map(|(_, &n)| n).collect();
     x.reshape(dims)
