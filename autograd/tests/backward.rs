@@ -1,9 +1,12 @@
 //! The walk: accumulation, aliasing, release, depth, errors, and ops of the user's own.
 
+mod support;
+
 use kiln_autograd::{Backward, enable_grad, grad, no_grad};
 use kiln_tensor::op::{BackwardContext, Derivative, InputGrads, Keep, Op, OutputGrads, Outputs};
 use kiln_tensor::saved::SavedTensors;
 use kiln_tensor::{CrossEntropyConfig, DType, Device, Error, Reduction, Result, Tensor, apply};
+use support::devices;
 
 fn tensor(values: &[f32]) -> Result<Tensor> {
     Tensor::from_slice(values, values.len(), &Device::cpu())
@@ -57,8 +60,8 @@ fn an_expanded_upstream_gives_the_bits_of_a_full_one() -> Result<()> {
         |x| x.softmax(0),
         |x| apply(Cube, &[x]),
     ];
-    for f in functions {
-        let data = Tensor::arange(0, 128, 1, DType::F32, &Device::cpu())?.sin()?.reshape((64, 2))?;
+    for (device, f) in devices().iter().flat_map(|device| functions.map(|f| (device, f))) {
+        let data = Tensor::arange(0, 128, 1, DType::F32, device)?.sin()?.reshape((64, 2))?;
         let (x, y) = (data.requires_grad()?, data.requires_grad()?);
         f(&x)?.sum_all()?.backward()?;
         let out = f(&y)?;

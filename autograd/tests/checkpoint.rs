@@ -1,10 +1,13 @@
 //! Checkpoints: the gradients of the plain graph bit for bit, less memory, and errors where the function does other work.
 
+mod support;
+
 use kiln_autograd::{Backward, checkpoint_fn, eval, grad, no_grad};
 use kiln_tensor::tape::Node;
 use kiln_tensor::{DType, Device, Error, Result, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use support::devices;
 
 fn data(n: usize, device: &Device) -> Result<Tensor> {
     Tensor::arange(0, n as i64, 1, DType::F32, device)?.affine(0.37, 0.1)?.sin()
@@ -23,12 +26,11 @@ fn run(checkpointed: bool, x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor> + S
 
 #[test]
 fn dropout_draws_the_same_masks_and_the_generator_moves_the_same() -> Result<()> {
-    // Other tests of this file draw nothing from the CPU's generator.
-    let device = Device::cpu();
-    for seed in 0..10 {
+    // No other test of this file draws from these devices.
+    for (device, seed) in devices().iter().flat_map(|device| (0..10).map(move |seed| (device, seed))) {
         let step = |checkpointed: bool| {
             device.manual_seed(seed);
-            let x = leaf(64)?;
+            let x = data(64, device)?.requires_grad()?;
             let y = run(checkpointed, &x, |x| x.dropout(0.5)?.exp()?.dropout(0.5)?.sin())?;
             y.sum_all()?.backward()?;
             Ok::<_, Error>((bits(&x)?, device.generator_state()))
@@ -51,15 +53,17 @@ fn evaluation_mode_is_that_of_forward() -> Result<()> {
 
 #[test]
 fn leaves_in_the_closure_and_untracked_inputs_get_their_gradients() -> Result<()> {
-    let gradients = |checkpointed: bool| {
-        let (x, w) = (data(16, &Device::cpu())?.reshape((4, 4))?, leaf(16)?);
-        let v = w.clone();
-        let y = run(checkpointed, &x, move |x| x.matmul(&v.reshape((4, 4))?)?.gelu()?.matmul(&v.reshape((4, 4))?))?;
-        y.sum_all()?.backward()?;
-        assert!(x.grad()?.is_none());
-        bits(&w)
-    };
-    assert_eq!(gradients(true)?, gradients(false)?);
+    for device in devices() {
+        let gradients = |checkpointed: bool| {
+            let (x, w) = (data(16, &device)?.reshape((4, 4))?, data(16, &device)?.requires_grad()?);
+            let v = w.clone();
+            let y = run(checkpointed, &x, move |x| x.matmul(&v.reshape((4, 4))?)?.gelu()?.matmul(&v.reshape((4, 4))?))?;
+            y.sum_all()?.backward()?;
+            assert!(x.grad()?.is_none());
+            bits(&w)
+        };
+        assert_eq!(gradients(true)?, gradients(false)?);
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use kiln_autograd::Backward;
 use kiln_tensor::{Device, Result, Tensor};
-use support::{check_in, check_values};
+use support::{check_in, check_values, devices};
 
 type Function = fn(&[Tensor]) -> Result<Tensor>;
 
@@ -74,65 +74,72 @@ fn no_row_is_left_out() {
 
 #[test]
 fn powers_of_two_tensors_take_their_own_operands() -> Result<()> {
-    let device = Device::cpu();
-    let number = |v: f64| Tensor::scalar(v, &device);
-    let (x, y) = (number(2.)?.requires_grad()?, number(3.)?.requires_grad()?);
-    let grad = |t: &Tensor| Ok::<_, kiln_tensor::Error>(t.grad()?.expect("a gradient").to_scalar::<f64>()?);
-    x.pow(&number(3.)?)?.backward()?;
-    assert_eq!(grad(&x)?, 12.);
-    number(2.)?.pow(&y)?.backward()?;
-    assert!((grad(&y)? - 5.545177444).abs() < 1e-8);
-    let x = number(2.)?.requires_grad()?;
-    x.pow(&x)?.backward()?;
-    assert!((grad(&x)? - 6.772588722).abs() < 1e-8);
+    for device in devices() {
+        let number = |v: f64| Tensor::scalar(v, &device);
+        let (x, y) = (number(2.)?.requires_grad()?, number(3.)?.requires_grad()?);
+        let grad = |t: &Tensor| Ok::<_, kiln_tensor::Error>(t.grad()?.expect("a gradient").to_scalar::<f64>()?);
+        x.pow(&number(3.)?)?.backward()?;
+        assert_eq!(grad(&x)?, 12.);
+        number(2.)?.pow(&y)?.backward()?;
+        assert!((grad(&y)? - 5.545177444).abs() < 1e-8);
+        let x = number(2.)?.requires_grad()?;
+        x.pow(&x)?.backward()?;
+        assert!((grad(&x)? - 6.772588722).abs() < 1e-8);
+    }
     Ok(())
 }
 
 #[test]
 fn a_power_of_zero_has_gradient_zero_through_a_root() -> Result<()> {
-    let x = Tensor::scalar(1f64, &Device::cpu())?.requires_grad()?;
-    let y = x.affine(1.0, -1.0)?.powf(0.0)?.sqrt()?;
-    assert_eq!(y.to_scalar::<f64>()?, 1.0);
-    y.backward()?;
-    assert_eq!(x.grad()?.expect("a gradient").to_scalar::<f64>()?, 0.0);
+    for device in devices() {
+        let x = Tensor::scalar(1f64, &device)?.requires_grad()?;
+        let y = x.affine(1.0, -1.0)?.powf(0.0)?.sqrt()?;
+        assert_eq!(y.to_scalar::<f64>()?, 1.0);
+        y.backward()?;
+        assert_eq!(x.grad()?.expect("a gradient").to_scalar::<f64>()?, 0.0);
+    }
     Ok(())
 }
 
 #[test]
 fn equal_operands_of_maximum_share_the_gradient() -> Result<()> {
-    let device = Device::cpu();
-    let x = Tensor::from_vec(vec![1f32, 2.], 2, &device)?.requires_grad()?;
-    let y = Tensor::from_vec(vec![1f32, 3.], 2, &device)?.requires_grad()?;
-    x.maximum(&y)?.sum_all()?.backward()?;
-    assert_eq!(x.grad()?.expect("x").to_vec::<f32>()?, [0.5, 0.]);
-    assert_eq!(y.grad()?.expect("y").to_vec::<f32>()?, [0.5, 1.]);
+    for device in devices() {
+        let x = Tensor::from_vec(vec![1f32, 2.], 2, &device)?.requires_grad()?;
+        let y = Tensor::from_vec(vec![1f32, 3.], 2, &device)?.requires_grad()?;
+        x.maximum(&y)?.sum_all()?.backward()?;
+        assert_eq!(x.grad()?.expect("x").to_vec::<f32>()?, [0.5, 0.]);
+        assert_eq!(y.grad()?.expect("y").to_vec::<f32>()?, [0.5, 1.]);
+    }
     Ok(())
 }
 
 #[test]
 fn a_clipped_tensor_of_zeros_has_the_gradient_of_the_identity() -> Result<()> {
-    // t * min(1, max / |t|): the norm of zeros must not divide.
-    let t = Tensor::zeros(3, kiln_tensor::DType::F64, &Device::cpu())?.requires_grad()?;
-    let scale = t.square()?.sum_all()?.clamp(1e-12, f64::INFINITY)?.rsqrt()?.clamp(0.0, 1.0)?;
-    let y = t.mul(&scale)?;
-    assert_eq!(y.to_vec::<f64>()?, [0.; 3]);
-    y.sum_all()?.backward()?;
-    assert_eq!(t.grad()?.expect("a gradient").to_vec::<f64>()?, [1.; 3]);
+    for device in devices() {
+        // t * min(1, max / |t|): the norm of zeros must not divide.
+        let t = Tensor::zeros(3, kiln_tensor::DType::F64, &device)?.requires_grad()?;
+        let scale = t.square()?.sum_all()?.clamp(1e-12, f64::INFINITY)?.rsqrt()?.clamp(0.0, 1.0)?;
+        let y = t.mul(&scale)?;
+        assert_eq!(y.to_vec::<f64>()?, [0.; 3]);
+        y.sum_all()?.backward()?;
+        assert_eq!(t.grad()?.expect("a gradient").to_vec::<f64>()?, [1.; 3]);
+    }
     Ok(())
 }
 
 #[test]
 fn a_broadcast_regression_has_the_gradients_of_its_operands() -> Result<()> {
-    let device = Device::cpu();
-    let x = Tensor::from_vec(vec![1f64, 2., 3., 4., 5., 6.], (2, 3), &device)?;
-    let w = Tensor::from_vec(vec![1f64, 0., -1.], (3, 1), &device)?.requires_grad()?;
-    let b = Tensor::from_vec(vec![10f64, 20., 30.], (1, 3), &device)?.requires_grad()?;
-    let label = Tensor::from_vec(vec![1f64, 2.], (2, 1), &device)?;
-    let loss = x.matmul(&w)?.add(&b)?.sub(&label)?.square()?.sum_all()?;
-    assert_eq!(loss.to_scalar::<f64>()?, 2035.);
-    loss.backward()?;
-    assert_eq!(w.grad()?.expect("w").to_vec2::<f64>()?, [[486.], [684.], [882.]]);
-    assert_eq!(b.grad()?.expect("b").to_vec2::<f64>()?, [[26., 66., 106.]]);
+    for device in devices() {
+        let x = Tensor::from_vec(vec![1f64, 2., 3., 4., 5., 6.], (2, 3), &device)?;
+        let w = Tensor::from_vec(vec![1f64, 0., -1.], (3, 1), &device)?.requires_grad()?;
+        let b = Tensor::from_vec(vec![10f64, 20., 30.], (1, 3), &device)?.requires_grad()?;
+        let label = Tensor::from_vec(vec![1f64, 2.], (2, 1), &device)?;
+        let loss = x.matmul(&w)?.add(&b)?.sub(&label)?.square()?.sum_all()?;
+        assert_eq!(loss.to_scalar::<f64>()?, 2035.);
+        loss.backward()?;
+        assert_eq!(w.grad()?.expect("w").to_vec2::<f64>()?, [[486.], [684.], [882.]]);
+        assert_eq!(b.grad()?.expect("b").to_vec2::<f64>()?, [[26., 66., 106.]]);
+    }
     Ok(())
 }
 

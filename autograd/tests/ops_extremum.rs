@@ -4,10 +4,10 @@ mod support;
 
 use kiln_autograd::Backward;
 use kiln_tensor::{DType, Device, Result, Tensor};
-use support::{check, check_values};
+use support::{check, check_values, devices};
 
-fn leaf(values: &[f32]) -> Result<Tensor> {
-    Tensor::from_slice(values, values.len(), &Device::cpu())?.requires_grad()
+fn leaf(values: &[f32], device: &Device) -> Result<Tensor> {
+    Tensor::from_slice(values, values.len(), device)?.requires_grad()
 }
 fn grad(t: &Tensor) -> Result<Vec<f32>> {
     t.grad()?.expect("a gradient").to_dtype(DType::F32)?.to_vec()
@@ -34,37 +34,45 @@ fn extrema_along_a_dim() {
 
 #[test]
 fn equals_share_the_gradient_over_dims() -> Result<()> {
-    let x = leaf(&[3., 3., 1.])?;
-    x.max_all()?.backward()?;
-    assert_eq!(grad(&x)?, [0.5, 0.5, 0.]);
-    let x = leaf(&[3., 1., 1., 1.])?;
-    x.min_all()?.backward()?;
-    assert_eq!(grad(&x)?.iter().sum::<f32>(), 1.);
+    for device in devices() {
+        let x = leaf(&[3., 3., 1.], &device)?;
+        x.max_all()?.backward()?;
+        assert_eq!(grad(&x)?, [0.5, 0.5, 0.]);
+        let x = leaf(&[3., 1., 1., 1.], &device)?;
+        x.min_all()?.backward()?;
+        assert_eq!(grad(&x)?.iter().sum::<f32>(), 1.);
+    }
     Ok(())
 }
 
 #[test]
 fn many_equals_in_sixteen_bits_count_right() -> Result<()> {
-    let x = Tensor::zeros((2, 4096), DType::F16, &Device::cpu())?.requires_grad()?;
-    x.amax([1])?.backward_with(&Tensor::full(4096.0, 2, DType::F16, &Device::cpu())?)?;
-    assert_eq!(grad(&x)?, [1.; 8192]);
+    for device in devices() {
+        let x = Tensor::zeros((2, 4096), DType::F16, &device)?.requires_grad()?;
+        x.amax([1])?.backward_with(&Tensor::full(4096.0, 2, DType::F16, &device)?)?;
+        assert_eq!(grad(&x)?, [1.; 8192]);
+    }
     Ok(())
 }
 
 #[test]
 fn the_first_of_equals_has_the_gradient_along_a_dim() -> Result<()> {
-    let x = leaf(&[3., 3., 1.])?;
-    x.max(0)?.backward()?;
-    assert_eq!(grad(&x)?, [1., 0., 0.]);
-    let x = leaf(&[3., 1., 1.])?;
-    x.min_with_indices(0)?.0.backward()?;
-    assert_eq!(grad(&x)?, [0., 1., 0.]);
+    for device in devices() {
+        let x = leaf(&[3., 3., 1.], &device)?;
+        x.max(0)?.backward()?;
+        assert_eq!(grad(&x)?, [1., 0., 0.]);
+        let x = leaf(&[3., 1., 1.], &device)?;
+        x.min_with_indices(0)?.0.backward()?;
+        assert_eq!(grad(&x)?, [0., 1., 0.]);
+    }
     Ok(())
 }
 
 #[test]
 fn indices_carry_no_history() -> Result<()> {
-    let x = leaf(&[3., 5., 1.])?;
-    assert!(!x.argmax(0)?.tracked() && !x.argmin(0)?.tracked() && !x.max_with_indices(0)?.1.tracked());
+    for device in devices() {
+        let x = leaf(&[3., 5., 1.], &device)?;
+        assert!(!x.argmax(0)?.tracked() && !x.argmin(0)?.tracked() && !x.max_with_indices(0)?.1.tracked());
+    }
     Ok(())
 }

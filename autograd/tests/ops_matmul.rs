@@ -4,7 +4,7 @@ mod support;
 
 use kiln_autograd::Backward;
 use kiln_tensor::{DType, Device, Result, Tensor};
-use support::check;
+use support::{check, devices};
 
 fn grad(t: &Tensor) -> Result<Tensor> {
     Ok(t.grad()?.expect("a gradient"))
@@ -63,12 +63,14 @@ fn linear_layers() {
 
 #[test]
 fn a_matrix_times_its_transpose_gathers_both_gradients() -> Result<()> {
-    let x = Tensor::from_vec(vec![1f64, 2., 3., 4.], (2, 2), &Device::cpu())?.requires_grad()?;
-    x.matmul(&x.t()?)?.sum_all()?.backward()?;
-    assert_eq!(grad(&x)?.to_vec2::<f64>()?, [[8., 12.], [8., 12.]]);
-    let one = Tensor::ones((1, 1), DType::F32, &Device::cpu())?.requires_grad()?;
-    one.matmul(&one.t()?)?.sum_all()?.backward()?;
-    assert_eq!(grad(&one)?.to_vec::<f32>()?, [2.]);
+    for device in devices() {
+        let x = Tensor::from_vec(vec![1f64, 2., 3., 4.], (2, 2), &device)?.requires_grad()?;
+        x.matmul(&x.t()?)?.sum_all()?.backward()?;
+        assert_eq!(grad(&x)?.to_vec2::<f64>()?, [[8., 12.], [8., 12.]]);
+        let one = Tensor::ones((1, 1), DType::F32, &device)?.requires_grad()?;
+        one.matmul(&one.t()?)?.sum_all()?.backward()?;
+        assert_eq!(grad(&one)?.to_vec::<f32>()?, [2.]);
+    }
     Ok(())
 }
 
@@ -89,23 +91,26 @@ fn only_the_operand_of_the_other_gradient_is_saved() -> Result<()> {
 
 #[test]
 fn sixteen_bit_products_add_up_in_f32() -> Result<()> {
-    let ones = Tensor::ones((4096, 1), DType::BF16, &Device::cpu())?;
-    let x = ones.t()?.requires_grad()?;
-    assert_eq!(x.matmul(&ones)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [4096.]);
-    let bias = Tensor::zeros(1, DType::F16, &Device::cpu())?.requires_grad()?;
-    let x = Tensor::zeros((4096, 1), DType::F16, &Device::cpu())?;
-    x.linear(&Tensor::zeros((1, 1), DType::F16, &Device::cpu())?, Some(&bias))?.sum_all()?.backward()?;
-    assert_eq!(grad(&bias)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [4096.]);
+    for device in devices() {
+        let ones = Tensor::ones((4096, 1), DType::BF16, &device)?;
+        let x = ones.t()?.requires_grad()?;
+        assert_eq!(x.matmul(&ones)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [4096.]);
+        let bias = Tensor::zeros(1, DType::F16, &device)?.requires_grad()?;
+        let x = Tensor::zeros((4096, 1), DType::F16, &device)?;
+        x.linear(&Tensor::zeros((1, 1), DType::F16, &device)?, Some(&bias))?.sum_all()?.backward()?;
+        assert_eq!(grad(&bias)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [4096.]);
+    }
     Ok(())
 }
 
 #[test]
 fn a_weight_used_by_a_batch_in_sixteen_bits_adds_up_in_f32() -> Result<()> {
-    let device = Device::cpu();
-    let x = Tensor::ones((1, 1), DType::BF16, &device)?.requires_grad()?;
-    let batch = Tensor::ones((1000, 1, 1), DType::BF16, &device)?;
-    x.matmul(&batch)?.sum_all()?.backward()?;
-    assert_eq!(grad(&x)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [1000.]);
+    for device in devices() {
+        let x = Tensor::ones((1, 1), DType::BF16, &device)?.requires_grad()?;
+        let batch = Tensor::ones((1000, 1, 1), DType::BF16, &device)?;
+        x.matmul(&batch)?.sum_all()?.backward()?;
+        assert_eq!(grad(&x)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [1000.]);
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use kiln_autograd::{Backward, autocast, eval};
 use kiln_tensor::random::{Position, RandomTrace};
 use kiln_tensor::{CrossEntropyConfig, DType, Device, Reduction, Result, Tensor, modes};
 use std::sync::Arc;
-use support::{check, check_in};
+use support::{check, check_in, devices};
 
 fn cpu() -> Device {
     Device::cpu()
@@ -32,24 +32,28 @@ fn softmax_over_any_dim() {
 
 #[test]
 fn log_softmax_stays_finite_far_apart() -> Result<()> {
-    let x = Tensor::from_vec(vec![-40.114464f32, 94.696907], 2, &cpu())?;
-    let y = x.log_softmax(0)?.to_vec::<f32>()?;
-    assert_relative_eq!(y[0], -134.81137, max_relative = 1e-6);
-    assert_eq!(y[1], 0.);
-    let x = x.reshape((1, 2, 1, 1))?.expand((1, 2, 33, 50))?;
-    assert!(x.log_softmax(1)?.to_vec::<f32>()?.iter().all(|v| v.is_finite()));
+    for device in devices() {
+        let x = Tensor::from_vec(vec![-40.114464f32, 94.696907], 2, &device)?;
+        let y = x.log_softmax(0)?.to_vec::<f32>()?;
+        assert_relative_eq!(y[0], -134.81137, max_relative = 1e-6);
+        assert_eq!(y[1], 0.);
+        let x = x.reshape((1, 2, 1, 1))?.expand((1, 2, 33, 50))?;
+        assert!(x.log_softmax(1)?.to_vec::<f32>()?.iter().all(|v| v.is_finite()));
+    }
     Ok(())
 }
 
 #[test]
 fn softmax_keeps_sixteen_bits_and_log_softmax_widens_in_autocast() -> Result<()> {
-    let x = Tensor::zeros((2, 3), DType::BF16, &cpu())?;
-    let types = |x: &Tensor| Ok((x.softmax(-1)?.dtype(), x.log_softmax(-1)?.dtype()));
-    assert_eq!(types(&x)?, (DType::BF16, DType::BF16));
-    assert_eq!(autocast(DType::BF16, || types(&x))?, (DType::BF16, DType::F32));
-    let leaf = x.requires_grad()?;
-    autocast(DType::BF16, || leaf.log_softmax(-1)?.sum_all()?.backward())?;
-    assert_eq!(grad(&leaf)?.dtype(), DType::BF16);
+    for device in devices() {
+        let x = Tensor::zeros((2, 3), DType::BF16, &device)?;
+        let types = |x: &Tensor| Ok((x.softmax(-1)?.dtype(), x.log_softmax(-1)?.dtype()));
+        assert_eq!(types(&x)?, (DType::BF16, DType::BF16));
+        assert_eq!(autocast(DType::BF16, || types(&x))?, (DType::BF16, DType::F32));
+        let leaf = x.requires_grad()?;
+        autocast(DType::BF16, || leaf.log_softmax(-1)?.sum_all()?.backward())?;
+        assert_eq!(grad(&leaf)?.dtype(), DType::BF16);
+    }
     Ok(())
 }
 
@@ -68,51 +72,57 @@ fn layer_norm_with_and_without_weight_and_bias() {
 
 #[test]
 fn layer_norm_of_three_dims() -> Result<()> {
-    let x = Tensor::arange(0, 16, 1, DType::F64, &cpu())?.reshape((2, 2, 4))?.requires_grad()?;
-    let weight = Tensor::ones(4, DType::F64, &cpu())?.requires_grad()?;
-    let bias = Tensor::zeros(4, DType::F64, &cpu())?.requires_grad()?;
-    let first = Tensor::from_vec(vec![1f64, 0., 0., 0.], 4, &cpu())?.expand((2, 2, 4))?;
-    x.layer_norm(Some(&weight), Some(&bias), 1e-5)?.backward_with(&first)?;
-    for row in grad(&x)?.to_vec::<f64>()?.chunks(4) {
-        let expected = [0.268330304, -0.357768372, -0.089443435, 0.178881503];
-        row.iter().zip(expected).for_each(|(&found, expected)| assert_relative_eq!(found, expected, epsilon = 1e-8));
+    for device in devices() {
+        let x = Tensor::arange(0, 16, 1, DType::F64, &device)?.reshape((2, 2, 4))?.requires_grad()?;
+        let weight = Tensor::ones(4, DType::F64, &device)?.requires_grad()?;
+        let bias = Tensor::zeros(4, DType::F64, &device)?.requires_grad()?;
+        let first = Tensor::from_vec(vec![1f64, 0., 0., 0.], 4, &device)?.expand((2, 2, 4))?;
+        x.layer_norm(Some(&weight), Some(&bias), 1e-5)?.backward_with(&first)?;
+        for row in grad(&x)?.to_vec::<f64>()?.chunks(4) {
+            let expected = [0.268330304, -0.357768372, -0.089443435, 0.178881503];
+            row.iter().zip(expected).for_each(|(&found, expected)| assert_relative_eq!(found, expected, epsilon = 1e-8));
+        }
+        assert_relative_eq!(grad(&weight)?.to_vec::<f64>()?[..], [-5.366541680, 0., 0., 0.], epsilon = 1e-8);
+        assert_eq!(grad(&bias)?.to_vec::<f64>()?, [4., 0., 0., 0.]);
     }
-    assert_relative_eq!(grad(&weight)?.to_vec::<f64>()?[..], [-5.366541680, 0., 0., 0.], epsilon = 1e-8);
-    assert_eq!(grad(&bias)?.to_vec::<f64>()?, [4., 0., 0., 0.]);
     Ok(())
 }
 
 #[test]
 fn layer_norm_does_not_cancel() -> Result<()> {
-    let x = Tensor::from_vec(vec![40000f32, 40001., 40002., 40003.], 4, &cpu())?;
-    let y = x.layer_norm(None, None, 0.0)?.to_vec::<f32>()?;
-    assert_relative_eq!(y[..], [-1.341635, -0.447212, 0.447212, 1.341635], epsilon = 1e-5);
-    let constant = Tensor::full(1234.0, (2, 256), DType::F32, &cpu())?;
-    assert_eq!(constant.layer_norm(None, None, 1e-5)?.to_vec::<f32>()?, [0.; 512]);
-    let mut odd = vec![256f32; 10240];
-    odd[7] = 255.;
-    let y = Tensor::from_vec(odd, 10240, &cpu())?.layer_norm(None, None, 1e-5)?.to_vec::<f32>()?;
-    assert_relative_eq!(y[0], 0.00941238, max_relative = 1e-5);
-    assert_relative_eq!(y[7], -96.373404, max_relative = 1e-5);
+    for device in devices() {
+        let x = Tensor::from_vec(vec![40000f32, 40001., 40002., 40003.], 4, &device)?;
+        let y = x.layer_norm(None, None, 0.0)?.to_vec::<f32>()?;
+        assert_relative_eq!(y[..], [-1.341635, -0.447212, 0.447212, 1.341635], epsilon = 1e-5);
+        let constant = Tensor::full(1234.0, (2, 256), DType::F32, &device)?;
+        assert_eq!(constant.layer_norm(None, None, 1e-5)?.to_vec::<f32>()?, [0.; 512]);
+        let mut odd = vec![256f32; 10240];
+        odd[7] = 255.;
+        let y = Tensor::from_vec(odd, 10240, &device)?.layer_norm(None, None, 1e-5)?.to_vec::<f32>()?;
+        assert_relative_eq!(y[0], 0.00941238, max_relative = 1e-5);
+        assert_relative_eq!(y[7], -96.373404, max_relative = 1e-5);
+    }
     Ok(())
 }
 
 #[test]
 fn layer_norm_of_sixteen_bits_takes_an_f32_weight() -> Result<()> {
-    let x = Tensor::from_vec(vec![1f32, 3., -2., 2.], (2, 2), &cpu())?.to_dtype(DType::F16)?.requires_grad()?;
-    let weight = Tensor::ones(2, DType::F32, &cpu())?.requires_grad()?;
-    let bias = Tensor::ones(2, DType::F32, &cpu())?.requires_grad()?;
-    let y = autocast(DType::F16, || x.layer_norm(Some(&weight), Some(&bias), 0.0))?;
-    assert_eq!(y.to_dtype(DType::F32)?.to_vec::<f32>()?, [0., 2., 0., 2.]);
-    assert_eq!(y.dtype(), DType::F16);
-    y.sum_all()?.backward()?;
-    assert_eq!(
-        (grad(&x)?.dtype(), grad(&weight)?.dtype(), grad(&bias)?.to_vec::<f32>()?),
-        (DType::F16, DType::F32, vec![2., 2.])
-    );
-    let bias = bias.requires_grad()?;
-    x.detach().layer_norm(Some(&weight.detach()), Some(&bias), 0.0)?.sum_all()?.backward()?;
-    assert_eq!(grad(&bias)?.to_vec::<f32>()?, [2., 2.]);
+    for device in devices() {
+        let x = Tensor::from_vec(vec![1f32, 3., -2., 2.], (2, 2), &device)?.to_dtype(DType::F16)?.requires_grad()?;
+        let weight = Tensor::ones(2, DType::F32, &device)?.requires_grad()?;
+        let bias = Tensor::ones(2, DType::F32, &device)?.requires_grad()?;
+        let y = autocast(DType::F16, || x.layer_norm(Some(&weight), Some(&bias), 0.0))?;
+        assert_eq!(y.to_dtype(DType::F32)?.to_vec::<f32>()?, [0., 2., 0., 2.]);
+        assert_eq!(y.dtype(), DType::F16);
+        y.sum_all()?.backward()?;
+        assert_eq!(
+            (grad(&x)?.dtype(), grad(&weight)?.dtype(), grad(&bias)?.to_vec::<f32>()?),
+            (DType::F16, DType::F32, vec![2., 2.])
+        );
+        let bias = bias.requires_grad()?;
+        x.detach().layer_norm(Some(&weight.detach()), Some(&bias), 0.0)?.sum_all()?.backward()?;
+        assert_eq!(grad(&bias)?.to_vec::<f32>()?, [2., 2.]);
+    }
     Ok(())
 }
 
@@ -147,22 +157,26 @@ fn cross_entropy_reduced_in_every_way() {
 
 #[test]
 fn cross_entropy_of_equal_logits() -> Result<()> {
-    let x = Tensor::zeros((2, 2), DType::F32, &cpu())?.requires_grad()?;
-    let loss = x.cross_entropy(&classes(&[0, 1], &cpu())?)?;
-    assert_relative_eq!(loss.to_scalar::<f32>()?, 2f32.ln(), max_relative = 1e-6);
-    loss.backward()?;
-    assert_eq!(grad(&x)?.to_vec2::<f32>()?, [[-0.25, 0.25], [0.25, -0.25]]);
+    for device in devices() {
+        let x = Tensor::zeros((2, 2), DType::F32, &device)?.requires_grad()?;
+        let loss = x.cross_entropy(&classes(&[0, 1], &device)?)?;
+        assert_relative_eq!(loss.to_scalar::<f32>()?, 2f32.ln(), max_relative = 1e-6);
+        loss.backward()?;
+        assert_eq!(grad(&x)?.to_vec2::<f32>()?, [[-0.25, 0.25], [0.25, -0.25]]);
+    }
     Ok(())
 }
 
 #[test]
 fn cross_entropy_ignores_padding_and_widens_sixteen_bits() -> Result<()> {
-    let x = Tensor::from_vec(vec![1f32, 2., 5., -3.], (2, 2), &cpu())?.to_dtype(DType::BF16)?.requires_grad()?;
-    let loss = x.cross_entropy(&classes(&[1, -100], &cpu())?)?;
-    assert_relative_eq!(loss.to_scalar::<f32>()?, (1f32 + (-1f32).exp()).ln(), max_relative = 1e-6);
-    loss.backward()?;
-    assert_eq!(grad(&x)?.narrow(0, 1, 1)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [0., 0.]);
-    assert!(x.detach().cross_entropy(&classes(&[-100, -100], &cpu())?)?.to_scalar::<f32>()?.is_nan());
+    for device in devices() {
+        let x = Tensor::from_vec(vec![1f32, 2., 5., -3.], (2, 2), &device)?.to_dtype(DType::BF16)?.requires_grad()?;
+        let loss = x.cross_entropy(&classes(&[1, -100], &device)?)?;
+        assert_relative_eq!(loss.to_scalar::<f32>()?, (1f32 + (-1f32).exp()).ln(), max_relative = 1e-6);
+        loss.backward()?;
+        assert_eq!(grad(&x)?.narrow(0, 1, 1)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [0., 0.]);
+        assert!(x.detach().cross_entropy(&classes(&[-100, -100], &device)?)?.to_scalar::<f32>()?.is_nan());
+    }
     Ok(())
 }
 
@@ -183,11 +197,13 @@ fn cross_entropy_refuses_what_does_not_fit() -> Result<()> {
 
 #[test]
 fn mean_squared_error() -> Result<()> {
-    check(&[&[2, 3], &[2, 3]], |x| x[0].mse_loss(&x[1]));
-    let x = Tensor::full(400.0, 2, DType::F16, &cpu())?;
-    let zero = x.zeros_like()?;
-    assert_eq!(autocast(DType::F16, || x.mse_loss(&zero))?.to_scalar::<f32>()?, 160000.);
-    assert!(error(x.mse_loss(&zero.reshape((2, 1))?)).contains("shapes [2] and [2, 1] differ"));
+    for device in devices() {
+        check(&[&[2, 3], &[2, 3]], |x| x[0].mse_loss(&x[1]));
+        let x = Tensor::full(400.0, 2, DType::F16, &device)?;
+        let zero = x.zeros_like()?;
+        assert_eq!(autocast(DType::F16, || x.mse_loss(&zero))?.to_scalar::<f32>()?, 160000.);
+        assert!(error(x.mse_loss(&zero.reshape((2, 1))?)).contains("shapes [2] and [2, 1] differ"));
+    }
     Ok(())
 }
 
@@ -204,16 +220,18 @@ fn dropout_masks_and_scales_by_position() {
 
 #[test]
 fn dropout_at_its_limits() -> Result<()> {
-    let x = Tensor::full(f64::INFINITY, 5, DType::F32, &cpu())?.requires_grad()?;
-    let y = x.dropout(1.0)?;
-    assert_eq!(y.to_vec::<f32>()?, [0.; 5]);
-    y.sum_all()?.backward()?;
-    assert_eq!(grad(&x)?.to_vec::<f32>()?, [0.; 5]);
-    let x = Tensor::from_vec(vec![0.1f32, -0.0], 2, &cpu())?;
-    let bits = |t: Tensor| Ok::<_, kiln_tensor::Error>(t.to_vec::<f32>()?.iter().map(|v| v.to_bits()).collect::<Vec<_>>());
-    assert_eq!(bits(x.dropout(0.0)?)?, bits(x.clone())?);
-    for p in [-0.1, 1.1, f64::NAN] {
-        assert!(error(x.dropout(p)).contains("is not within 0 and 1"));
+    for device in devices() {
+        let x = Tensor::full(f64::INFINITY, 5, DType::F32, &device)?.requires_grad()?;
+        let y = x.dropout(1.0)?;
+        assert_eq!(y.to_vec::<f32>()?, [0.; 5]);
+        y.sum_all()?.backward()?;
+        assert_eq!(grad(&x)?.to_vec::<f32>()?, [0.; 5]);
+        let x = Tensor::from_vec(vec![0.1f32, -0.0], 2, &device)?;
+        let bits = |t: Tensor| Ok::<_, kiln_tensor::Error>(t.to_vec::<f32>()?.iter().map(|v| v.to_bits()).collect::<Vec<_>>());
+        assert_eq!(bits(x.dropout(0.0)?)?, bits(x.clone())?);
+        for p in [-0.1, 1.1, f64::NAN] {
+            assert!(error(x.dropout(p)).contains("is not within 0 and 1"));
+        }
     }
     Ok(())
 }
