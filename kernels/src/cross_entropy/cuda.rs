@@ -34,8 +34,8 @@ fn rows_of(classes: usize) -> Rows {
     Rows::walked(
         1,
         match classes {
-            ..=1024 => 32,
-            ..=16384 => 256,
+            0..=1024 => 32,
+            1025..=16384 => 256,
             _ => 1024,
         },
     )

@@ -94,8 +94,8 @@ fn run(phase: &Phase, plan: &Plan, split: Split, cuda: &Cuda, stream: &Stream) -
         let even = plan.kept.iter().map(|&(_, stride)| stride).chain([plan.count, split.part]);
         let vec = widest(x, types[0], even);
         let group = match split.part {
-            ..=2048 => 32,
-            ..=65536 => 256,
+            0..=2048 => 32,
+            2049..=65536 => 256,
             _ => 1024,
         };
         let f = cuda.function(&ROW, Variant::new(&types, vec | op << 8 | group << 16), "reduce_rows")?;
