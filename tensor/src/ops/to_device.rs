@@ -36,6 +36,10 @@ impl Op for ToDevice {
             upload(&host, &mut target, 0)?;
         }
         drop(target);
+        // A copy to the host is a read-back: an index that was out of range in what it reads is told now.
+        if source.as_slice().is_none() {
+            self.from.check_errors()?;
+        }
         Ok(out.into())
     }
     fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
