@@ -1,11 +1,10 @@
 //! Long graphs: no recursion, and nothing kept that backward does not read.
 
-use crate::support::{cases, close, gradient, leaf, live, numbers, tensor};
+use crate::support::{Fails, cases, close, gradient, leaf, live, numbers, tensor};
 use kiln::nn::{Adam, AdamConfig, Init, LayerNorm, Linear, Module, Optimizer, Params, clip_grad_norm_unchecked};
-use kiln::tensor::op::{BackwardContext, InputGrads, Op, OutputGrads, Outputs, apply};
-use kiln::tensor::saved::SavedTensors;
+use kiln::tensor::op::apply;
 use kiln::tensor::tape::Node;
-use kiln::{Backward, DType, Device, Error, Result, Tensor};
+use kiln::{Backward, DType, Device, Result, Tensor};
 
 cases![
     a_long_chain_is_walked_and_dropped_on_a_small_stack,
@@ -41,21 +40,6 @@ fn a_long_chain_is_walked_and_dropped_on_a_small_stack(d: &Device) -> Result<()>
         assert_eq!(Node::live_count(), before);
         Ok(())
     })
-}
-
-/// The identity, whose backward fails.
-struct Fails;
-
-impl Op for Fails {
-    fn name(&self) -> &'static str {
-        "fails"
-    }
-    fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
-        Ok(inputs[0].clone().into())
-    }
-    fn backward(&self, _: OutputGrads, _: &mut SavedTensors, _: &BackwardContext<'_>) -> Result<InputGrads> {
-        Err(Error::message("no way back"))
-    }
 }
 
 fn long_chains_are_dropped_in_every_way(d: &Device) -> Result<()> {

@@ -31,6 +31,7 @@ mod training;
 mod views;
 
 use kiln::Device;
+use kiln::alloc::driver;
 use kiln::tensor::tape::Node;
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{Case, Where};
@@ -86,22 +87,33 @@ fn check(case: &Case, device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Why a case cannot run on `cuda:0`: the first clause of what the driver says, or the device is too small.
+fn hindrance(case: &Case) -> Option<String> {
+    if let Err(why) = driver::probe() {
+        return why.to_string().split([':', ';', '\n']).next().map(String::from);
+    }
+    match case.place {
+        Where::Everywhere => None,
+        Where::Cuda { bytes } => match driver::device_info(0) {
+            Ok(info) if info.total_memory >= bytes => None,
+            _ => Some(format!("less than {} GiB", bytes >> 30)),
+        },
+    }
+}
+
 fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(1));
-    let missing = kiln::alloc::driver::probe().err().map(|why| why.to_string());
-    let kind = match &missing {
-        // The first clause; the rest says what to do.
-        Some(why) => format!("cuda:0: {}", why.split([':', ';', '\n']).next().unwrap_or(why)),
-        None => "cuda:0".into(),
-    };
     let mut trials = Vec::new();
     for case in cases() {
         if case.place == Where::Everywhere {
             trials.push(Trial::test(case.name, move || check(&case, &Device::cpu())).with_kind("cpu"));
         }
         let on_cuda = Trial::test(case.name, move || check(&case, &Device::cuda(0)?));
-        trials.push(on_cuda.with_kind(kind.clone()).with_ignored_flag(missing.is_some()));
+        trials.push(match hindrance(&case) {
+            None => on_cuda.with_kind("cuda:0"),
+            Some(why) => on_cuda.with_kind(format!("cuda:0: {why}")).with_ignored_flag(true),
+        });
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -9,7 +9,7 @@ cases![
     not_a_number_wins_among_extrema,
     sixteen_bit_sums_do_not_stick,
     sums_of_integers_are_exact;
-    cuda: more_than_2_to_the_31_elements
+    cuda with 12 << 30 => more_than_2_to_the_31_elements
 ];
 
 /// The sum over the dims of a mask, and how many elements each is of.

@@ -1,13 +1,17 @@
 //! What cases share: their list, numbers, operands in several layouts, and comparison by norm.
 
-use kiln::{DType, Device, Result, Shape, Tensor};
+use kiln::tensor::op::{BackwardContext, InputGrads, Op, OutputGrads, Outputs};
+use kiln::tensor::saved::SavedTensors;
+use kiln::{DType, Device, Error, Result, Shape, Tensor};
 
 /// Where a case makes sense.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Where {
     Everywhere,
-    /// It needs the memory or the asynchrony of a GPU.
-    CudaOnly,
+    /// On CUDA devices with so many bytes.
+    Cuda {
+        bytes: usize,
+    },
 }
 
 /// A named function of a device.
@@ -18,14 +22,14 @@ pub struct Case {
     pub run: fn(&Device) -> Result<()>,
 }
 
-/// The list of a module's cases, named after their functions; `cuda:` in front of those for CUDA alone.
+/// The list of a module's cases, named after their functions; behind `cuda` those for CUDA devices of some size alone.
 macro_rules! cases {
-    ($($run:ident),* $(; cuda: $($only:ident),*)? $(,)?) => {
+    ($($run:ident),* $(; cuda with $bytes:expr => $only:ident)? $(,)?) => {
         pub fn cases() -> Vec<$crate::support::Case> {
             use $crate::support::{Case, Where};
             vec![
                 $(Case { name: concat!(module_path!(), "::", stringify!($run)), place: Where::Everywhere, run: $run },)*
-                $($(Case { name: concat!(module_path!(), "::", stringify!($only)), place: Where::CudaOnly, run: $only },)*)?
+                $(Case { name: concat!(module_path!(), "::", stringify!($only)), place: Where::Cuda { bytes: $bytes }, run: $only },)?
             ]
         }
     };
@@ -146,4 +150,19 @@ pub fn broadcast(values: &[f64], dims: &[usize], to: &[usize]) -> Vec<f64> {
 /// What a device's statistics count as live, outside of workspaces.
 pub fn live(device: &Device) -> usize {
     device.memory_stats().allocated_outside_workspace()
+}
+
+/// The identity, whose backward fails.
+pub struct Fails;
+
+impl Op for Fails {
+    fn name(&self) -> &'static str {
+        "fails"
+    }
+    fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
+        Ok(inputs[0].clone().into())
+    }
+    fn backward(&self, _: OutputGrads, _: &mut SavedTensors, _: &BackwardContext<'_>) -> Result<InputGrads> {
+        Err(Error::message("no way back"))
+    }
 }
