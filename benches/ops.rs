@@ -2,7 +2,8 @@
 
 use clap::Parser;
 use kiln::tensor::modes::no_grad;
-use kiln::{DType, Device, Result, Tensor};
+use kiln::{DType, Device, Error, Result, Tensor};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -81,7 +82,8 @@ fn run(args: &Args) -> Result<()> {
                 Work::Matrices(times) => format!("\"gb_s\": {:.1}", times * (n * n * dtype.size()) as f64 / ms / 1e6),
                 Work::Product => format!("\"tflop_s\": {:.3}", 2.0 * (n as f64).powi(3) / ms / 1e9),
             };
-            println!("{{\"workload\": \"op\", \"op\": \"{name}\", \"dtype\": \"{dtype}\", \"ms\": {ms:.4}, {rate}}}");
+            let line = format!("{{\"workload\": \"op\", \"op\": \"{name}\", \"dtype\": \"{dtype}\", \"ms\": {ms:.4}, {rate}}}");
+            writeln!(std::io::stdout(), "{line}").map_err(|e| Error::message(format!("stdout: {e}")))?;
         }
     }
     Ok(())

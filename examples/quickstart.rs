@@ -6,7 +6,7 @@ use clap::Parser;
 use kiln::nn::{Gelu, Linear, Sequential};
 use kiln::prelude::*;
 use std::process::ExitCode;
-use support::{cli, digits::Digits, trainer::count_right};
+use support::{cli, digits::Digits, say::out, score::accuracy, table::percent};
 
 /// Trains a small network on handwritten digits: the loop to copy.
 #[derive(Parser)]
@@ -38,14 +38,10 @@ fn train(args: &Args) -> Result<()> {
             optimizer.zero_grad();
         }
         let (x, y) = test.tensors(&device)?;
-        let right = count_right(&no_grad(|| model.forward(&x))?, &y)?;
-        println!(
-            "epoch {epoch}: {} of {} test digits are right",
-            right.map_or("an unknown number".into(), |n| n.to_string()),
-            test.len()
-        );
+        let accuracy = accuracy(&no_grad(|| model.forward(&x))?, &y)?;
+        out(&format!("epoch {epoch}: test accuracy {}", percent(accuracy)));
     }
-    print!("{}", device.memory_summary());
+    out(&device.memory_summary());
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Flags of the examples.
 
+use super::say::{note, out};
 use clap::{Args, ValueEnum};
 use kiln::tensor::parse_bytes;
 use kiln::{DType, Device, Result};
@@ -11,7 +12,7 @@ pub fn exit_code(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            note(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -47,14 +48,8 @@ pub struct Training {
     #[command(flatten)]
     pub place: Place,
     /// Passes over the training set.
-    #[arg(long, value_parser = positive)]
-    pub epochs: Option<usize>,
-    /// Examples of one optimizer step.
-    #[arg(long, value_parser = positive)]
-    pub batch: Option<usize>,
-    /// Learning rate of Adam.
-    #[arg(long, value_parser = rate)]
-    pub lr: Option<f64>,
+    #[arg(long, default_value_t = 20, value_parser = positive)]
+    pub epochs: usize,
     /// Mixed precision: the type of matrix products. f16 scales the loss.
     #[arg(long, value_enum, default_value_t = Amp::Off)]
     pub amp: Amp,
@@ -158,7 +153,7 @@ impl Training {
 
     /// A line of narration: on stdout, or on stderr where stdout is for JSON.
     pub fn say(&self, line: &str) {
-        if self.json { eprintln!("{line}") } else { println!("{line}") }
+        if self.json { note(line) } else { out(line) }
     }
 }
 
@@ -170,7 +165,8 @@ pub fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// A finite number above 0.
+pub fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(x) if x.is_finite() && x > 0.0 => Ok(x),
         _ => Err("a number above 0 is wanted".into()),

@@ -85,7 +85,7 @@ impl Digits {
 fn parse_line(line: &str) -> Result<([f32; PIXELS], i64), String> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     if fields.len() != PIXELS + 1 {
-        return Err(format!("{} fields where {PIXELS} pixels and a label are wanted", fields.len()));
+        return Err(format!("{} fields, and {} are wanted: {PIXELS} pixels and a label", fields.len(), PIXELS + 1));
     }
     let mut pixels = [0.0; PIXELS];
     for (i, field) in fields[..PIXELS].iter().enumerate() {

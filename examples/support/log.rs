@@ -2,7 +2,8 @@
 
 use super::cli::{Setting, Training};
 use super::run::Outcome;
-use super::trainer;
+use super::score::read;
+use super::table::{number, percent};
 use indicatif::{ProgressBar, ProgressStyle};
 use kiln::{Device, Result, Tensor};
 
@@ -10,7 +11,6 @@ use kiln::{Device, Result, Tensor};
 pub struct Log<'a> {
     flags: &'a Training,
     name: String,
-    epochs: usize,
     bar: ProgressBar,
     /// Losses of this epoch, still on the device: reading each at once would make every step wait for the one before.
     pending: Vec<Tensor>,
@@ -19,16 +19,16 @@ pub struct Log<'a> {
 }
 
 impl<'a> Log<'a> {
-    /// The record of a run of `epochs`.
-    pub fn new(flags: &'a Training, setting: &Setting, epochs: usize) -> Log<'a> {
+    /// Nothing yet.
+    pub fn new(flags: &'a Training, setting: &Setting) -> Log<'a> {
         let name = setting.name();
-        Log { flags, name, epochs, bar: ProgressBar::hidden(), pending: Vec::new(), updates: 0, outcome: Outcome::default() }
+        Log { flags, name, bar: ProgressBar::hidden(), pending: Vec::new(), updates: 0, outcome: Outcome::default() }
     }
 
     /// An epoch of `steps` begins: a progress bar on stderr, where that is a terminal.
     pub fn start(&mut self, epoch: usize, steps: usize) {
         let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len}").unwrap_or_else(|_| ProgressStyle::default_bar());
-        let message = format!("{}: epoch {}/{}", self.name, epoch + 1, self.epochs);
+        let message = format!("{}: epoch {}/{}", self.name, epoch + 1, self.flags.epochs);
         self.bar = ProgressBar::new(steps as u64).with_style(style).with_message(message);
     }
 
@@ -42,7 +42,7 @@ impl<'a> Log<'a> {
     /// The epoch is over: says its mean loss, the accuracy on the test set and what is reserved.
     pub fn end(&mut self, epoch: usize, device: &Device, accuracy: Option<f64>) -> Result<()> {
         self.bar.finish_and_clear();
-        let losses = trainer::read(&self.pending)?;
+        let losses = read(&self.pending)?;
         self.pending.clear();
         let updates = std::mem::take(&mut self.updates);
         let out = &mut self.outcome;
@@ -50,11 +50,13 @@ impl<'a> Log<'a> {
         out.accuracy = accuracy;
         out.curve.extend(losses);
         out.reserved.push(device.memory_stats().reserved.current);
-        let (loss, right) = match (out.final_loss, accuracy) {
-            (Some(loss), Some(right)) => (format!("{loss:.6}"), format!("{:.2} %", 100.0 * right)),
-            _ => ("unknown".into(), "unknown".into()),
-        };
-        self.flags.say(&format!("{:<16} epoch {:>2}/{}  loss {loss}  test accuracy {right}", self.name, epoch + 1, self.epochs));
+        let (loss, accuracy) = (number(out.final_loss), percent(accuracy));
+        self.flags.say(&format!(
+            "{:<16} epoch {:>2}/{}  loss {loss}  test accuracy {accuracy}",
+            self.name,
+            epoch + 1,
+            self.flags.epochs
+        ));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::cli::Training;
 use super::run::Outcome;
-use super::trainer;
+use super::score::read;
 use kiln::alloc::LogEvent;
 use kiln::{Device, Error, Result, Tensor};
 use std::fmt::Write;
@@ -47,7 +47,7 @@ pub fn measure(
             outcome.step_ms.push(ms);
         }
         // Reading takes no memory of the device: a dry run, which has nothing to read, has the same events.
-        let values = trainer::read(&losses)?;
+        let values = read(&losses)?;
         outcome.final_loss =
             (!values.is_empty()).then(|| values.iter().map(|&x| f64::from(x)).sum::<f64>() / repeats.updates as f64);
         outcome.curve.extend(values);

@@ -8,6 +8,8 @@ pub mod digits;
 pub mod log;
 pub mod measure;
 pub mod run;
+pub mod say;
+pub mod score;
 pub mod sequences;
 pub mod table;
 pub mod trainer;

@@ -1,6 +1,7 @@
 //! Runs one setting after another on a device that holds nothing else, and compares them.
 
 use super::cli::{Setting, Training};
+use super::say::{note, out};
 use super::table::{self, Row};
 use kiln::{Category, Device, Error, Result};
 
@@ -43,7 +44,7 @@ pub fn compare(
         let outcome = train(&setting);
         // Everything the run made is dropped by now, after an error too.
         let left = device.memory_stats().allocated_outside_workspace();
-        eprintln!("{}: {left} bytes left allocated outside workspace", setting.name());
+        note(&format!("{}: {left} bytes left allocated outside workspace", setting.name()));
         let outcome = outcome?;
         if left != 0 {
             return Err(Error::message(format!("{} left {left} bytes allocated", setting.name())));
@@ -53,14 +54,13 @@ pub fn compare(
         let equal = plain.filter(|_| !outcome.curve.is_empty()).map(|(.., curve)| bits(curve) == bits(&outcome.curve));
         let row = row(workload, device, &setting, &outcome, equal);
         if flags.json {
-            println!("{}", row.json());
+            out(&row.json());
         }
         rows.push((setting, row, outcome.curve));
     }
     if !flags.json {
-        println!();
-        table::print(&rows.iter().map(|(_, row, _)| row.clone()).collect::<Vec<_>>());
-        println!();
+        let rows: Vec<Row> = rows.iter().map(|(_, row, _)| row.clone()).collect();
+        out(&format!("\n{}", table::text(&rows)));
     }
     for pair in rows.windows(2).filter(|pair| !pair[0].0.checkpoint && pair[1].0.checkpoint) {
         flags.say(&table::verdict(&pair[0].1, &pair[1].1));
@@ -88,7 +88,7 @@ fn say_reserved(setting: &Setting, reserved: &[usize]) {
     let Some((first, later)) = reserved.split_first().filter(|(_, later)| !later.is_empty()) else { return };
     let name = setting.name();
     match later.iter().position(|bytes| bytes != first) {
-        None => eprintln!("{name}: reserved memory was flat from epoch 2 on"),
+        None => note(&format!("{name}: reserved memory was flat from epoch 2 on")),
         Some(i) => {
             eprintln!("{name}: reserved memory went from {first} bytes after epoch 1 to {} after epoch {}", later[i], i + 2)
         }

@@ -23,6 +23,16 @@ pub struct Row {
     pub bit_equal: Option<bool>,
 }
 
+/// A share in percent; a dry run has none.
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or("unknown".into(), |x| format!("{:.2} %", 100.0 * x))
+}
+
+/// A number; a dry run has none.
+pub fn number(number: Option<f64>) -> String {
+    number.map_or("unknown".into(), |x| format!("{x:.6}"))
+}
+
 fn mib(bytes: usize) -> f64 {
     bytes as f64 / (1 << 20) as f64
 }
@@ -48,7 +58,6 @@ impl Row {
     }
 
     fn cells(&self) -> [String; 7] {
-        let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".into());
         let size = |bytes: usize| format!("{:.2} MiB", mib(bytes));
         [
             self.mode.clone(),
@@ -56,26 +65,29 @@ impl Row {
             size(self.peak_activation),
             size(self.peak_reserved),
             format!("{:.2} ms", self.step_ms),
-            known(self.final_loss.map(|x| format!("{x:.6}"))),
-            known(self.accuracy.map(|x| format!("{:.2} %", 100.0 * x))),
+            number(self.final_loss),
+            percent(self.accuracy),
         ]
     }
 }
 
-/// Prints the rows under their headings.
-pub fn print(rows: &[Row]) {
+/// The rows under their headings.
+pub fn text(rows: &[Row]) -> String {
     let mut lines = vec![
         ["mode", "peak allocated", "of it activations", "peak reserved", "step", "final loss", "accuracy"].map(String::from),
     ];
     lines.extend(rows.iter().map(Row::cells));
     let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..7).map(width).collect();
+    let mut text = String::new();
     for line in &lines {
         let cells = line.iter().zip(&widths).enumerate();
         let cells: Vec<String> =
             cells.map(|(i, (cell, &w))| if i == 0 { format!("{cell:<w$}") } else { format!("{cell:>w$}") }).collect();
-        println!("{}", cells.join("  "));
+        text += &cells.join("  ");
+        text.push('\n');
     }
+    text
 }
 
 /// Says how a checkpointed row differs from the plain one.
@@ -85,8 +97,8 @@ pub fn verdict(plain: &Row, checkpointed: &Row) -> String {
     let all = less(plain.peak_alloc, checkpointed.peak_alloc);
     let longer = 100.0 * (checkpointed.step_ms / plain.step_ms - 1.0);
     let rest = match checkpointed.bit_equal {
-        Some(true) => format!("steps {longer:+.0} % longer; the loss curves are equal bit for bit"),
-        Some(false) => format!("steps {longer:+.0} % longer; THE LOSS CURVES DIFFER"),
+        Some(true) => format!("step time {longer:+.0} %; the loss curves are equal bit for bit"),
+        Some(false) => format!("step time {longer:+.0} %; THE LOSS CURVES DIFFER"),
         None => "a dry run has no losses to compare and no time".into(),
     };
     format!(
