@@ -127,7 +127,7 @@ fn train(args: &Args, device: &Device, (train, test): &(Digits, Digits), setting
         .shuffle(flags.place.seed)
         .workers(1)
         .pin_memory(device)?;
-    let (test_x, test_y) = test.tensors(device)?;
+    let (test_x, test_y) = trainer::inputs(|| test.tensors(device))?;
 
     let epochs = flags.epochs;
     let mut log = Log::new(flags, setting);
