@@ -13,7 +13,12 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
     let low = match dtype {
         DType::F16 | DType::BF16 => Some(dtype),
         DType::F32 => None,
-        other => return Err(Error::dtype("autocast", format!("{other} is no type for mixed precision; use f16, bf16, or f32 to turn it off"))),
+        other => {
+            return Err(Error::dtype(
+                "autocast",
+                format!("{other} is no type for mixed precision; use f16, bf16, or f32 to turn it off"),
+            ));
+        }
     };
     modes::scope(|m| m.autocast = low, f)
 }

@@ -38,7 +38,11 @@ impl Backward for Tensor {
 /// The gradient a walk from a tensor of one element starts with.
 pub(crate) fn one(tensor: &Tensor) -> Result<Tensor> {
     if tensor.elem_count() != 1 {
-        let message = format!("a tensor of shape {} has {} elements: reduce it to one, or use `backward_with`", tensor.shape(), tensor.elem_count());
+        let message = format!(
+            "a tensor of shape {} has {} elements: reduce it to one, or use `backward_with`",
+            tensor.shape(),
+            tensor.elem_count()
+        );
         return Err(Error::shape("backward", message));
     }
     kiln_tensor::modes::scope(|m| *m = Default::default(), || Tensor::ones(tensor.shape(), tensor.dtype(), tensor.device()))

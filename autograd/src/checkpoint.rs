@@ -75,9 +75,12 @@ struct SlotState {
     value: Option<Kept>,
 }
 
+/// A checkpointed function without its result.
+type Function = dyn Fn(&[Tensor]) -> Result<()> + Send + Sync;
+
 /// One call of a checkpointed function. Alive as long as a slot of it is.
 struct Frame {
-    function: Box<dyn Fn(&[Tensor]) -> Result<()> + Send + Sync>,
+    function: Box<Function>,
     inputs: Mutex<Vec<(Saved, bool)>>,
     modes: Modes,
     /// The random positions that forward drew.

@@ -22,7 +22,10 @@ pub fn grad(output: &Tensor, wrt: &[&Tensor]) -> Result<Vec<Tensor>> {
     wrt.iter()
         .zip(&sink.targets)
         .map(|(x, target)| {
-            sink.found.get(target).cloned().ok_or_else(|| Error::Autograd(format!("the output does not depend on {x:?}, which `grad` was asked for")))
+            sink.found
+                .get(target)
+                .cloned()
+                .ok_or_else(|| Error::Autograd(format!("the output does not depend on {x:?}, which `grad` was asked for")))
         })
         .collect()
 }
@@ -51,7 +54,9 @@ impl Collect {
             .map(|x| match x.history() {
                 History::Leaf(leaf) => Ok(leaf_target(leaf)),
                 History::Node(node, index) => Ok(Target::Output(node.sequence(), *index)),
-                History::None => Err(Error::Autograd(format!("`grad` was asked for {x:?}, which has no history; make it a leaf with `requires_grad`"))),
+                History::None => Err(Error::Autograd(format!(
+                    "`grad` was asked for {x:?}, which has no history; make it a leaf with `requires_grad`"
+                ))),
             })
             .collect::<Result<_>>()?;
         let mut collect = Collect { targets, leading: HashSet::new(), found: HashMap::new() };
@@ -70,11 +75,11 @@ impl Collect {
 fn reachable(start: &Edge) -> Vec<Arc<Node>> {
     let (mut seen, mut stack, mut nodes) = (HashSet::new(), vec![start.clone()], Vec::new());
     while let Some(edge) = stack.pop() {
-        if let Edge::Node(node, _) = edge {
-            if seen.insert(node.sequence()) {
-                stack.extend(node.edges().iter().filter(|e| matches!(e, Edge::Node(..))).cloned());
-                nodes.push(node);
-            }
+        if let Edge::Node(node, _) = edge
+            && seen.insert(node.sequence())
+        {
+            stack.extend(node.edges().iter().filter(|e| matches!(e, Edge::Node(..))).cloned());
+            nodes.push(node);
         }
     }
     nodes
@@ -102,7 +107,9 @@ impl Sink for Collect {
         match edge {
             Edge::None => false,
             Edge::Leaf(leaf) => self.targets.contains(&leaf_target(leaf)),
-            Edge::Node(node, index) => self.leading.contains(&node.sequence()) || self.targets.contains(&Target::Output(node.sequence(), *index)),
+            Edge::Node(node, index) => {
+                self.leading.contains(&node.sequence()) || self.targets.contains(&Target::Output(node.sequence(), *index))
+            }
         }
     }
 }

@@ -72,7 +72,13 @@ impl<S: Sink> Walk<'_, S> {
 /// Sends `grad` from `root` down the tape. Runs with history, autocast and save policies off.
 pub(crate) fn walk<S: Sink>(root: &Edge, grad: Tensor, retain: bool, sink: &mut S) -> Result<()> {
     let plain = |m: &mut modes::Modes| {
-        *m = modes::Modes { grad: false, category: Category::Temporaries, training: m.training, streams: m.streams.clone(), ..Default::default() }
+        *m = modes::Modes {
+            grad: false,
+            category: Category::Temporaries,
+            training: m.training,
+            streams: m.streams.clone(),
+            ..Default::default()
+        }
     };
     modes::scope(plain, || {
         let mut walk = Walk { sink, heap: BinaryHeap::new(), grads: HashMap::new() };

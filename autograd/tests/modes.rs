@@ -30,7 +30,13 @@ fn modes_come_back_after_a_panic() -> Result<()> {
         |f| no_grad(f),
         |f| eval(f),
         |f| enable_grad(f),
-        |f| autocast(DType::BF16, || Ok(f())).expect("bf16 is fine"),
+        |f| {
+            let inside = || {
+                f();
+                Ok(())
+            };
+            autocast(DType::BF16, inside).expect("bf16 is fine");
+        },
         |f| modes::with_category(kiln_alloc::Category::Inputs, f),
     ];
     for scope in scopes {

@@ -77,7 +77,7 @@ fn powers_of_two_tensors_take_their_own_operands() -> Result<()> {
     for device in devices() {
         let number = |v: f64| Tensor::scalar(v, &device);
         let (x, y) = (number(2.)?.requires_grad()?, number(3.)?.requires_grad()?);
-        let grad = |t: &Tensor| Ok::<_, kiln_tensor::Error>(t.grad()?.expect("a gradient").to_scalar::<f64>()?);
+        let grad = |t: &Tensor| t.grad()?.expect("a gradient").to_scalar::<f64>();
         x.pow(&number(3.)?)?.backward()?;
         assert_eq!(grad(&x)?, 12.);
         number(2.)?.pow(&y)?.backward()?;

@@ -54,12 +54,15 @@ impl Tensor {
             let message = format!("no range leads from {} to {} by {}", start.to_f64(), end.to_f64(), step.to_f64());
             return Err(Error::argument("arange", message));
         }
-        exec::fill_new("arange", &Shape::from(n as usize), dtype, device, |out, stream| device.run(Arange { start, step, out }, stream))
-            .map_err(|e| e.in_op("arange"))
+        exec::fill_new("arange", &Shape::from(n as usize), dtype, device, |out, stream| {
+            device.run(Arange { start, step, out }, stream)
+        })
+        .map_err(|e| e.in_op("arange"))
     }
     /// The identity matrix of `n` rows.
     pub fn eye(n: usize, dtype: DType, device: &Device) -> Result<Tensor> {
-        exec::fill_new("eye", &Shape::from((n, n)), dtype, device, |out, stream| device.run(Eye { out }, stream)).map_err(|e| e.in_op("eye"))
+        exec::fill_new("eye", &Shape::from((n, n)), dtype, device, |out, stream| device.run(Eye { out }, stream))
+            .map_err(|e| e.in_op("eye"))
     }
 
     /// Uniform numbers in [0, 1), from the device's generator.

@@ -59,7 +59,9 @@ pub enum Error {
         report: Box<OomReport>,
     },
     /// Values of a dry-run device cannot be read: it computes nothing.
-    #[error("{op}: values of a dry-run device cannot be read, since it computes nothing; check `device.is_dry_run()` before reading")]
+    #[error(
+        "{op}: values of a dry-run device cannot be read, since it computes nothing; check `device.is_dry_run()` before reading"
+    )]
     DryRun {
         /// Name of the op.
         op: &'static str,

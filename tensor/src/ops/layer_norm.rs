@@ -159,7 +159,7 @@ impl Tensor {
         {
             return Err(Error::dtype(NAME, format!("weight and bias have types {} and {}", w.dtype(), b.dtype())));
         }
-        if !(eps >= 0.0) {
+        if eps < 0.0 || eps.is_nan() {
             return Err(Error::argument(NAME, format!("eps is {eps}; it is added to a variance and must not be negative")));
         }
         if let (None, Some(bias)) = (weight, bias) {
