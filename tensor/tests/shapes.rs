@@ -10,7 +10,7 @@ fn sizes_that_overflow_are_errors_before_anything_is_taken() {
         let found = Tensor::zeros(dims, DType::F32, &device);
         assert!(matches!(found, Err(Error::SizeOverflow { .. })), "{dims:?}: {found:?}");
     }
-    assert!(matches!(Tensor::zeros(&[1; 9], DType::F32, &device), Err(Error::Shape { op: "zeros", .. })));
+    assert!(matches!(Tensor::zeros([1; 9], DType::F32, &device), Err(Error::Shape { op: "zeros", .. })));
     assert_eq!(device.memory_stats().allocations, allocations);
 }
 
