@@ -33,11 +33,14 @@ fn gradient1(name: &str, i: usize, params: [f64; 2], inputs: &[f64], g: f64) -> 
     gradient(&Device::cpu(), row(name), i, params, &inputs, &[g])[0]
 }
 
+type One<'a> = &'a dyn Fn(f64) -> f64;
+type Two<'a> = &'a dyn Fn(f64, f64) -> f64;
+
 #[test]
 fn values_are_those_of_the_formulas() {
     let gelu = |x: f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh());
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let one: &[(&str, &dyn Fn(f64) -> f64)] = &[
+    let one: &[(&str, One)] = &[
         ("neg", &|x| -x),
         ("abs", &f64::abs),
         ("sign", &f64::signum),
@@ -70,7 +73,7 @@ fn values_are_those_of_the_formulas() {
         let wanted: Vec<f64> = x.iter().map(|&x| formula(x)).collect();
         close(&eval(&d, row(name), params(row(name)), &[&x]), &wanted, 1e-15, name);
     }
-    let two: &[(&str, &dyn Fn(f64, f64) -> f64)] = &[
+    let two: &[(&str, Two)] = &[
         ("add", &|x, y| x + y),
         ("sub", &|x, y| x - y),
         ("mul", &|x, y| x * y),

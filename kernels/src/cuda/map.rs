@@ -96,6 +96,11 @@ pub(crate) fn all_kernels(functor: &str, name: &str, inputs: usize) -> String {
     Kind::ALL.iter().map(|(_, mark, suffix)| kernel(mark, &format!("{name}_{suffix}"), functor, inputs)).collect()
 }
 
+/// Text that makes one kernel of a functor, as `NAME_vector`: enough to compile it.
+pub(crate) fn vector_kernel(functor: &str, name: &str, inputs: usize) -> String {
+    kernel("MAP_VECTOR", &format!("{name}_vector"), functor, inputs)
+}
+
 fn kernel(mark: &str, name: &str, functor: &str, inputs: usize) -> String {
     let types: String = (1..=inputs.max(1)).map(|i| format!(", T{}", if inputs == 0 { 0 } else { i })).collect();
     format!("{mark}({name}, {functor}, T0, {inputs}{types})\n")

@@ -1,7 +1,7 @@
 //! CUDA launches: a functor for each row, made from its expression.
 
 use super::{Map, MapInPlace, Row, check, row::MAX_INPUTS, rows, table};
-use crate::cuda::map::{Functor, Operand, all_kernels};
+use crate::cuda::map::{Functor, Operand, all_kernels, vector_kernel};
 use crate::cuda::{Cuda, Source, SourceText, Variant};
 use crate::{DType, Result};
 use kiln_alloc::{Stream, Write};
@@ -51,11 +51,15 @@ pub(super) fn map_in_place(k: MapInPlace<'_>, cuda: &Cuda, stream: &Stream, _: O
     run(k.row, params, x, &inputs, cuda, stream)
 }
 
-/// All rows for each element type.
+/// All rows for each element type; kernels for every layout of the first row with each number of inputs, since they differ in that alone.
 pub(crate) fn sources() -> Vec<SourceText> {
     let one = |dtype: DType| {
-        let rows = rows().iter().filter(|row| dtype.is_float() || row.integers);
-        let text: String = rows.map(|row| functor_text(row) + &all_kernels(row.functor, row.name, row.inputs)).collect();
+        let mut known = [false; MAX_INPUTS + 1];
+        let mut text = String::new();
+        for row in rows().iter().filter(|row| dtype.is_float() || row.integers) {
+            let kernels = if std::mem::replace(&mut known[row.inputs], true) { vector_kernel } else { all_kernels };
+            text += &(functor_text(row) + &kernels(row.functor, row.name, row.inputs));
+        }
         SOURCE.listed(Variant::types(&[dtype; 1 + MAX_INPUTS]), &text)
     };
     DType::ALL.into_iter().map(one).collect()
