@@ -8,7 +8,8 @@ cases![
     gradients_of_functions_of_one_tensor,
     gradients_of_functions_of_several_tensors,
     gradients_of_views,
-    gradients_of_no_elements
+    gradients_of_no_elements,
+    gradients_of_broadcast_operands_have_their_shapes,
 ];
 
 type F = fn(&[Tensor]) -> Result<Tensor>;
@@ -21,7 +22,12 @@ fn run(f: F, inputs: &[Vec<f64>], shapes: &[&[usize]], form: usize, dtype: DType
     let y = f(&leaves.iter().map(view).collect::<Result<Vec<_>>>()?)?;
     let upstream = tensor(&spread(y.elem_count(), 99, 0.5, 1.5), y.shape(), y.dtype(), device)?;
     y.backward_with(&upstream)?;
-    leaves.iter().map(|x| read(&x.grad()?.expect("every input gets a gradient"))).collect()
+    let gradient = |x: &Tensor| {
+        let g = x.grad()?.expect("every input gets a gradient");
+        assert_eq!(g.dims(), x.dims());
+        read(&g)
+    };
+    leaves.iter().map(gradient).collect()
 }
 
 fn check(device: &Device, (lo, hi): (f64, f64), rows: &[(&str, &[&[usize]], F)]) -> Result<()> {
@@ -169,4 +175,28 @@ fn gradients_of_no_elements(d: &Device) -> Result<()> {
             ("sum", &[&[2, 0]], |x| x[0].sum([1])),
         ],
     )
+}
+
+/// 200 pairs of shapes of up to four dims of 0 to 3, which broadcast.
+fn gradients_of_broadcast_operands_have_their_shapes(d: &Device) -> Result<()> {
+    for pair in 0..200 {
+        let draws: Vec<usize> = spread(20, pair, 0.0, 60.0).into_iter().map(|v| v as usize).collect();
+        let full: Vec<usize> = draws[..4].iter().map(|v| v % 4).collect();
+        // Each operand has the last dims of the full shape, some of them as 1.
+        let operand = |draws: &[usize]| -> Vec<usize> {
+            let rank = draws[0] % 5;
+            (4 - rank..4).map(|i| if draws[1 + i].is_multiple_of(3) { 1 } else { full[i] }).collect()
+        };
+        let dims = [operand(&draws[4..9]), operand(&draws[9..14])];
+        let shapes: [&[usize]; 2] = [&dims[0], &dims[1]];
+        let inputs =
+            [0, 1].map(|i| spread(shapes[i].iter().product(), i, 0.25, 2.0).iter().map(|&v| f64::from(v as f32)).collect());
+        let f: F = |x| &x[0] * &x[1];
+        let found = run(f, &inputs, &shapes, 0, DType::F32, d)?;
+        let wanted = run(f, &inputs, &shapes, 0, DType::F64, &Device::cpu())?;
+        for i in 0..2 {
+            close(&found[i], &wanted[i], tolerance(DType::F32, 64), &format!("{:?} by {:?}, input {i}", dims[0], dims[1]));
+        }
+    }
+    Ok(())
 }

@@ -12,6 +12,8 @@ cases![
     evaluation_draws_nothing,
 ];
 
+type Program<'a> = dyn Fn(&Device) -> Result<Tensor> + 'a;
+
 /// What a program draws on a device from a seed.
 fn draws(device: &Device, f: impl Fn(&Device) -> Result<Tensor>) -> Result<Tensor> {
     let state = device.generator_state();
@@ -27,7 +29,7 @@ fn uniform_numbers_and_masks_are_those_of_the_host(d: &Device) -> Result<()> {
     let host = Device::cpu();
     for n in [1, 3, 4, 1000, 70_001] {
         for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-            let programs: [&dyn Fn(&Device) -> Result<Tensor>; 3] =
+            let programs: [&Program; 3] =
                 [&|d| Tensor::rand(n, dtype, d), &|d| Tensor::rand_range(-0.1, 0.1, (n, 1), dtype, d), &|d| {
                     Tensor::full(1.5, n, dtype, d)?.dropout(0.3)
                 }];
