@@ -82,17 +82,17 @@ layer_norm_backward_rows(const T0* x, const T1* g, const T2* weight, const C* me
             if (dw) dw[blockIdx.x * (u64)n + i] = sums[0][i];
             if (db) db[blockIdx.x * (u64)n + i] = sums[1][i];
         }
-        return;
+    } else {
+#pragma unroll
+        for (int k = 0; k < PACKS; ++k)
+#pragma unroll
+            for (int j = 0; j < VEC; ++j) {
+                u32 i = (k * GROUP + lane) * VEC + j;
+                if (i >= n) continue;
+                if (dw) dw[blockIdx.x * (u64)n + i] = dw_sum[k][j];
+                if (db) db[blockIdx.x * (u64)n + i] = db_sum[k][j];
+            }
     }
-#pragma unroll
-    for (int k = 0; k < PACKS; ++k)
-#pragma unroll
-        for (int j = 0; j < VEC; ++j) {
-            u32 i = (k * GROUP + lane) * VEC + j;
-            if (i >= n) continue;
-            if (dw) dw[blockIdx.x * (u64)n + i] = dw_sum[k][j];
-            if (db) db[blockIdx.x * (u64)n + i] = db_sum[k][j];
-        }
 }
 
 // dx of longer rows, a block each: read twice.

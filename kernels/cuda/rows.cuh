@@ -1,9 +1,9 @@
 // Work on rows of contiguous elements. A row belongs to a group of GROUP threads (a warp, or a block); thread `lane` of it holds PACKS packs
 // of VEC neighbours: pack k is at element (k * GROUP + lane) * VEC. VARIANT is VEC + (PACKS << 8) + (GROUP << 16).
 
-constexpr int VEC = (VARIANT) & 255, PACKS = (VARIANT) >> 8 & 255, GROUP = (VARIANT) >> 16;
+[[maybe_unused]] constexpr int VEC = (VARIANT) & 255, PACKS = (VARIANT) >> 8 & 255, GROUP = (VARIANT) >> 16;
 // Threads of a block, and rows that it works on at once.
-constexpr int THREADS = GROUP == 32 ? 256 : GROUP, ROWS = THREADS / GROUP;
+[[maybe_unused]] constexpr int THREADS = GROUP == 32 ? 256 : GROUP, ROWS = THREADS / GROUP;
 
 struct Sum { template<class C> static INLINE C join(C a, C b) { return a + b; } };
 struct Max { template<class C> static INLINE C join(C a, C b) { return b > a ? b : a; } };
