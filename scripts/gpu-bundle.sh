@@ -13,7 +13,7 @@ LIMIT_MIB=64
 messages=$(mktemp)
 trap 'rm -f "$messages"' EXIT
 cargo test --workspace --release --no-run --message-format=json >"$messages"
-cargo build --workspace --release --examples --benches --message-format=json >>"$messages"
+cargo bench --workspace --no-run --bench '*' --message-format=json >>"$messages"
 
 # Cargo's file names carry hashes; these say what a program is.
 rm -rf "$out"

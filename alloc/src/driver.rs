@@ -68,7 +68,7 @@ const NEEDED: [&str; 43] = [
     "cuModuleLoadData",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
-    "cuPointerGetAttribute",
+    "cuPointerGetAttributes",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",

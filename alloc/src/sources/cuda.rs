@@ -197,11 +197,13 @@ impl Source for CudaSource {
 
     fn is_page_locked(&self, pointer: *const u8) -> bool {
         let mut kind: c_uint = 0;
-        let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        let bound = self.context.bind().is_ok();
-        // SAFETY: the attribute is an unsigned int; the driver only looks the address up, and refuses one it does not know.
-        bound
-            && unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), which, pointer as u64) } == sys::CUresult::CUDA_SUCCESS
+        let mut which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        let mut place: *mut c_void = (&raw mut kind).cast();
+        // The plural form: an address the driver does not know is no error there, and leaves 0.
+        // SAFETY: one attribute, an unsigned int, and one place for it; the driver only looks the address up.
+        let known = self.context.bind().is_ok()
+            && unsafe { sys::cuPointerGetAttributes(1, &mut which, &mut place, pointer as u64) } == sys::CUresult::CUDA_SUCCESS;
+        known && kind != 0
     }
     unsafe fn copy_in(&self, dst: u64, src: *const u8, bytes: usize, stream: RawStream) -> Result<()> {
         self.context.bind()?;
