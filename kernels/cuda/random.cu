@@ -40,10 +40,16 @@ template<class T> INLINE void store(T* out, u64 first, u64 n, const Pack<T, 4>& 
     if (first >= n) return; \
     Words words = philox(seed, offset + block)
 
-extern "C" __global__ void uniform(T0* out, u64 n, u64 seed, u64 offset, f64 lo, f64 range) {
+// Where the value rounds to `hi`, the uniform goes down by `step`; and where this rounds to `hi` too, the value is `lo`.
+extern "C" __global__ void uniform(T0* out, u64 n, u64 seed, u64 offset, f64 lo, f64 hi, f64 range, f64 step) {
     BLOCK_OF_FOUR;
     Pack<T0, 4> r;
-    for (int j = 0; j < 4; ++j) r.v[j] = cast<T0>((C)lo + (C)range * unit(words.at[j]));
+    for (int j = 0; j < 4; ++j) {
+        C u = unit(words.at[j]);
+        r.v[j] = cast<T0>((C)lo + (C)range * u);
+        if (widen(r.v[j]) >= (C)hi) r.v[j] = cast<T0>((C)lo + (C)range * (u > (C)step ? u - (C)step : (C)0));
+        if (widen(r.v[j]) >= (C)hi) r.v[j] = cast<T0>((C)lo);
+    }
     store(out, first, n, r);
 }
 

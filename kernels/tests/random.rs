@@ -31,6 +31,18 @@ fn uniforms_are_24_bits_of_each_word() {
 }
 
 #[test]
+fn uniforms_stay_below_their_bound_in_every_type() {
+    let d = Device::cpu();
+    for (dtype, (lo, hi)) in FLOATS.iter().flat_map(|&t| [(0.0, 1.0), (-3.0, -2.0), (100.0, 100.5)].map(|r| (t, r))) {
+        let found = uniform(&d, dtype, 300_000, KEY, lo, hi).unwrap();
+        assert!(found.iter().all(|v| (lo..hi).contains(v)), "{dtype} {lo}..{hi}");
+    }
+    // What rounds to 1 is the number before it.
+    let found = uniform(&d, DType::BF16, 300_000, KEY, 0.0, 1.0).unwrap();
+    assert_eq!(found.iter().copied().fold(0.0, f64::max), 1.0 - 2f64.powi(-8));
+}
+
+#[test]
 fn a_call_goes_on_where_the_one_before_ended() {
     let d = Device::cpu();
     let whole = uniform(&d, DType::F32, 100, (7, 3), 0.0, 1.0).unwrap();

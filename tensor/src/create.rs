@@ -69,10 +69,19 @@ impl Tensor {
     pub fn rand(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::rand_range(0.0, 1.0, shape, dtype, device)
     }
-    /// Uniform numbers in [lo, hi), from the device's generator.
+    /// Uniform numbers in [lo, hi), from the device's generator; `lo` where the two are equal.
+    ///
+    /// # Errors
+    /// Where `hi` lies below `lo`, or their distance is not finite.
     pub fn rand_range(lo: f64, hi: f64, shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
         float_type("rand", dtype)?;
+        let range = hi - lo;
+        // 16-bit types are computed in f32.
+        let finite = range.is_finite() && (dtype == DType::F64 || (range as f32).is_finite());
+        if !(lo <= hi && finite) {
+            return Err(Error::argument("rand", format!("{lo} to {hi} is no range of finite length for {dtype}")));
+        }
         let at = random::draw(device, shape.checked_elements("rand", dtype)?)?;
         exec::fill_new("rand", &shape, dtype, device, |out, stream| {
             device.run(Uniform { seed: at.seed, offset: at.offset, lo, hi, out }, stream)

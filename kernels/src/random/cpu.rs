@@ -1,6 +1,6 @@
 //! CPU code: one Philox block for each four elements.
 
-use super::{Dropout, Normal, RandInt, Uniform, check_rand_int, drop_below, philox};
+use super::{Dropout, Normal, RandInt, Uniform, check_rand_int, drop_below, philox, step};
 use crate::arg::{expect, expect_contiguous};
 use crate::host::{Float, Real, for_pieces, with_float};
 use crate::walk::{Input, PIECE, output};
@@ -31,9 +31,19 @@ fn unit<R: Real>(word: u32) -> R {
 }
 
 fn uniform_as<T: Float>(k: Uniform<'_>) -> Result<()> {
-    let (lo, range) = (T::Acc::of(k.lo), T::Acc::of(k.hi - k.lo));
+    let (lo, hi, range, step) = (T::Acc::of(k.lo), T::Acc::of(k.hi), T::Acc::of(k.hi - k.lo), T::Acc::of(step(T::DTYPE)));
+    let at = |u: T::Acc| T::down(lo + range * u);
     generate::<T>("uniform", (k.seed, k.offset), k.out, |words, _, four| {
-        four.iter_mut().zip(words).for_each(|(o, word)| *o = T::down(lo + range * unit::<T::Acc>(word)));
+        four.iter_mut().zip(words).for_each(|(o, word)| {
+            let u = unit::<T::Acc>(word);
+            *o = at(u);
+            if o.up() >= hi {
+                *o = at(if u > step { u - step } else { T::Acc::of(0.0) });
+            }
+            if o.up() >= hi {
+                *o = T::down(lo);
+            }
+        });
     })
 }
 

@@ -1,6 +1,6 @@
 //! CUDA launches: a thread for each block of four elements.
 
-use super::{Dropout, Normal, RandInt, Uniform, check_rand_int, drop_below};
+use super::{Dropout, Normal, RandInt, Uniform, check_rand_int, drop_below, step};
 use crate::arg::{expect, expect_contiguous};
 use crate::cuda::{Cuda, Function, Launch, Source, SourceText, Variant, param};
 use crate::{DType, KernelError, OutArg, Result};
@@ -24,10 +24,11 @@ fn prepare(entry: &'static str, dtype: DType, out: &OutArg<'_>, cuda: &Cuda) -> 
 
 pub(super) fn uniform(k: Uniform<'_>, cuda: &Cuda, stream: &Stream, _: Option<&mut Write<'_>>) -> Result<()> {
     let Some((f, n, launch)) = prepare("uniform", k.out.dtype, &k.out, cuda)? else { return Ok(()) };
-    let (out, range) = (k.out.address(), k.hi - k.lo);
-    // SAFETY: the kernel is `uniform(T0*, u64, u64, u64, f64, f64)`; the destination's token is alive.
+    let (out, range, step) = (k.out.address(), k.hi - k.lo, step(k.out.dtype));
+    let bounds = [param(&k.lo), param(&k.hi), param(&range), param(&step)];
+    // SAFETY: the kernel is `uniform(T0*, u64, u64, u64, f64, f64, f64, f64)`; the destination's token is alive.
     unsafe {
-        cuda.launch(f, launch, stream, &[param(&out), param(&n), param(&k.seed), param(&k.offset), param(&k.lo), param(&range)])
+        cuda.launch(f, launch, stream, &[&[param(&out), param(&n), param(&k.seed), param(&k.offset)], &bounds[..]].concat())
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) use cuda::sources;
 pub use philox::{counters_for, philox};
 
 /// `out[i] = lo + (hi - lo) * uniform`, contiguous, any float type (computed in f32; f64 for f64, from the same 24 bits).
+///
+/// Where that rounds to `hi`, one step of the element type less is taken from the uniform, and `lo` where this rounds to `hi` too.
 pub struct Uniform<'a> {
     /// Key.
     pub seed: u64,
@@ -74,6 +76,16 @@ pub struct Dropout<'a> {
 /// An element is dropped where its word, shifted right by 8, is less than this: `uniform < p` in integers, exactly.
 fn drop_below(p: f64) -> u32 {
     (p * 2f64.powi(24)).ceil() as u32
+}
+
+/// The distance of the numbers below 1 of a type, of the 24 bits that there are at most: by how much a uniform goes down where its value rounds to
+/// the bound above.
+fn step(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        _ => 2f64.powi(-24),
+    }
 }
 
 /// How many values there are.
