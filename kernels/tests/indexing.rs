@@ -76,6 +76,14 @@ fn no_indices_and_no_columns_are_fine() {
 }
 
 #[test]
+fn a_dim_longer_than_any_memory_is_fine_where_there_are_no_columns() {
+    let d = Device::cpu();
+    let (src, out) = (d.dense(DType::F32, &[2, 0], &[]), d.dense(DType::F32, &[usize::MAX, 0], &[]));
+    let index = d.dense(DType::I64, &[2], &[1.0, 0.0]);
+    assert!(index_add(&d, &src, 0, &index, &out).unwrap().is_empty());
+}
+
+#[test]
 fn many_rows_are_added_on_many_threads() {
     let d = Device::cpu();
     let (n, size, inner) = (5000, 37, 20);
