@@ -15,7 +15,8 @@ const WIDTH: usize = 80;
 impl fmt::Display for Tensor {
     /// Waits for the device. Never fails for want of values: it says why there are none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cut = self.elem_count() > FULL;
+        // An empty tensor may have any number of empty rows.
+        let cut = self.elem_count() > FULL || self.dims().iter().any(|&d| d > FULL);
         match modes::no_grad(|| Numbers::of(self, cut)) {
             Ok(numbers) => {
                 let style = Style::of(&numbers.values);
@@ -199,6 +200,15 @@ mod tests {
         assert_eq!(show(vec![3.5], &[])?, "3.5000\nTensor[[], f64, cpu]");
         assert_eq!(show(vec![], &[2, 0])?, "[[],\n []]\nTensor[[2, 0], f64, cpu]");
         assert_eq!(show(vec![], &[0])?, "[]\nTensor[[0], f64, cpu]");
+        Ok(())
+    }
+
+    #[test]
+    fn empty_rows_without_end_are_cut() -> Result<()> {
+        for shape in [&[usize::MAX, 0][..], &[2, usize::MAX, usize::MAX, 0]] {
+            let text = show(vec![], shape)?;
+            assert!(text.contains("...") && text.len() < 2000, "{text}");
+        }
         Ok(())
     }
 

@@ -2,6 +2,9 @@
 
 use crate::{Element, Error, Result, Tensor, exec};
 
+/// Empty rows are listed up to this many.
+const MAX_EMPTY_LISTS: usize = 1 << 20;
+
 impl Tensor {
     /// All elements, row-major. Waits for the device.
     ///
@@ -31,15 +34,25 @@ impl Tensor {
     /// The rows of a tensor with two dims.
     pub fn to_vec2<T: Element>(&self) -> Result<Vec<Vec<T>>> {
         let (rows, cols) = self.dims2()?;
+        self.check_listed("to_vec2", rows)?;
         let all = self.to_vec::<T>()?;
         Ok((0..rows).map(|r| all[r * cols..(r + 1) * cols].to_vec()).collect())
     }
     /// The matrices of a tensor with three dims.
     pub fn to_vec3<T: Element>(&self) -> Result<Vec<Vec<Vec<T>>>> {
         let (n, rows, cols) = self.dims3()?;
+        self.check_listed("to_vec3", n.saturating_mul(rows))?;
         let all = self.to_vec::<T>()?;
         let row = |i: usize, r: usize| all[(i * rows + r) * cols..(i * rows + r + 1) * cols].to_vec();
         Ok((0..n).map(|i| (0..rows).map(|r| row(i, r)).collect()).collect())
+    }
+    /// An error for more lists than elements of a tensor that has none: each list takes memory, be it empty.
+    fn check_listed(&self, op: &'static str, lists: usize) -> Result<()> {
+        if self.elem_count() == 0 && lists > MAX_EMPTY_LISTS {
+            let message = format!("shape {} has no elements, but too many dims to list; use `to_vec`", self.shape());
+            return Err(Error::shape(op, message));
+        }
+        Ok(())
     }
     /// The only element.
     ///
@@ -50,5 +63,20 @@ impl Tensor {
             return Err(Error::shape("to_scalar", format!("shape {} has {} elements, not one", self.shape(), self.elem_count())));
         }
         Ok(self.to_vec::<T>()?[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Device};
+
+    #[test]
+    fn empty_rows_without_end_are_an_error() -> Result<()> {
+        let empty = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::cpu());
+        assert_eq!(empty(&[3, 0])?.to_vec2::<f32>()?, vec![vec![0f32; 0]; 3]);
+        assert!(empty(&[usize::MAX, 0])?.to_vec2::<f32>().is_err());
+        assert!(empty(&[2, usize::MAX, 0])?.to_vec3::<f32>().is_err());
+        Ok(())
     }
 }

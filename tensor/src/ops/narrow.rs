@@ -20,9 +20,9 @@ pub(crate) struct Slice {
 impl Slice {
     /// Where the elements of the part lie, dropped dims still there.
     fn part(&self, layout: &Layout) -> Layout {
-        let offset: usize = self.start.iter().zip(layout.strides()).map(|(i, s)| i * s).sum();
         // Nothing is read of an empty part, and its offset need not exist.
-        let offset = if self.len.contains(&0) { 0 } else { offset };
+        let offset = |(i, s): (&usize, &usize)| i * s;
+        let offset: usize = if self.len.contains(&0) { 0 } else { self.start.iter().zip(layout.strides()).map(offset).sum() };
         Layout::new(&self.len, layout.strides(), layout.offset() + offset)
     }
 }
