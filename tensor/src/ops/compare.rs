@@ -77,6 +77,9 @@ pub(crate) fn scalar_like(op: &'static str, value: Scalar, like: &Tensor) -> Res
     Tensor::full(value, (), like.dtype(), like.device())
 }
 
+/// The first number past i64.
+const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+
 /// An error where an integer type does not hold a number.
 pub(crate) fn check_holds(op: &'static str, value: Scalar, dtype: DType) -> Result<()> {
     let (low, high) = match dtype {
@@ -85,7 +88,7 @@ pub(crate) fn check_holds(op: &'static str, value: Scalar, dtype: DType) -> Resu
         DType::I64 => (i64::MIN, i64::MAX),
         _ => return Ok(()),
     };
-    let whole = matches!(value, Scalar::Int(_)) || value.to_f64().fract() == 0.0 && value.to_f64().abs() < 9.3e18;
+    let whole = matches!(value, Scalar::Int(_)) || value.to_f64().fract() == 0.0 && (-TWO_63..TWO_63).contains(&value.to_f64());
     if whole && (low..=high).contains(&value.to_i64()) {
         return Ok(());
     }
