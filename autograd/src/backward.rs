@@ -27,7 +27,7 @@ impl Backward for Tensor {
         accumulate(self, one(self)?, true)
     }
     fn backward_with(&self, grad: &Tensor) -> Result<()> {
-        if grad.dims() != self.dims() || grad.dtype() != self.dtype() {
+        if grad.dims() != self.dims() || grad.dtype() != self.dtype() || grad.device() != self.device() {
             let message = format!("a gradient of {grad:?} does not fit {self:?}");
             return Err(Error::shape("backward_with", message));
         }

@@ -127,6 +127,47 @@ fn an_op_without_derivative_says_so_in_forward() -> Result<()> {
     Ok(())
 }
 
+/// An op made of other ops.
+struct Step;
+
+impl Op for Step {
+    fn name(&self) -> &'static str {
+        "step"
+    }
+    fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
+        Ok(inputs[0].exp()?.round()?.into())
+    }
+    fn backward(&self, _: OutputGrads, _: &mut SavedTensors, _: &BackwardContext<'_>) -> Result<InputGrads> {
+        Err(Error::NoDerivative { op: "step" })
+    }
+    fn derivative(&self) -> Derivative {
+        Derivative::Discrete
+    }
+}
+
+#[test]
+fn a_discrete_op_made_of_others_has_no_history() -> Result<()> {
+    assert!(!apply(Step, &[&leaf(&[1.])?])?.tracked());
+    Ok(())
+}
+
+#[test]
+fn gradients_carry_no_history_into_leaves() -> Result<()> {
+    let x = leaf(&[1., 2.])?;
+    let tracked = |g: &Tensor| enable_grad(|| g.requires_grad()?.mul(g));
+    apply(Odd(Derivative::Defined, tracked), &[&x])?.sum_all()?.backward()?;
+    assert!(!x.grad()?.expect("a gradient").tracked());
+    Ok(())
+}
+
+#[test]
+fn an_upstream_from_another_device_is_an_error_that_names_it() -> Result<()> {
+    let upstream = Tensor::ones(1, DType::F32, &Device::dry_run("1GiB")?)?;
+    let e = leaf(&[1.])?.exp()?.backward_with(&upstream).unwrap_err().to_string();
+    assert!(e.contains("dry-run") && e.contains("cpu"), "{e}");
+    Ok(())
+}
+
 #[test]
 fn a_gradient_of_the_wrong_shape_or_type_is_an_error() -> Result<()> {
     for wrong in [(|g| g.unsqueeze(0)) as fn(&Tensor) -> Result<Tensor>, |g| g.to_dtype(DType::F64)] {
@@ -303,4 +344,43 @@ fn long_chains_drop_without_backward_by_a_clone_and_in_unwinding() -> Result<()>
         assert!(y.backward().is_err());
         Ok(())
     })
+}
+
+/// `exp` made of ops that change memory in place.
+struct Composite;
+
+impl Op for Composite {
+    fn name(&self) -> &'static str {
+        "composite"
+    }
+    fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
+        let y = inputs[0].affine(0.5, 0.0)?.exp()?;
+        y.mul_(&y.copy()?)?;
+        assert!(!y.tracked());
+        Ok(y.into())
+    }
+    fn save(&self, _: &[Tensor], outputs: &Outputs, keep: &mut Keep<'_>) -> Result<()> {
+        keep.tensor(&outputs.results[0])
+    }
+    fn backward(&self, grads: OutputGrads, saved: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
+        Ok([Some(ctx.only(grads)?.mul(&saved.take(0)?)?)].into_iter().collect())
+    }
+}
+
+#[test]
+fn an_op_made_of_ops_leaves_one_node() -> Result<()> {
+    let x = Tensor::from_vec(vec![0f64, 1.0], 2, &Device::cpu())?.requires_grad()?;
+    let y = apply(Composite, &[&x])?;
+    y.sum(0)?.backward()?;
+    let (y, grad) = (y.to_vec::<f64>()?, x.grad()?.unwrap().to_vec::<f64>()?);
+    assert_eq!(y, grad);
+    x.zero_grad();
+    assert!(x.grad()?.is_none());
+    Ok(())
+}
+
+#[test]
+fn an_error_from_main_reads_as_its_message() {
+    let error = Tensor::zeros((2, 3), DType::F32, &Device::cpu()).and_then(|x| x.matmul(&x)).unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
 }
