@@ -121,7 +121,7 @@ fn train(args: &Args, device: &Device, (train, test): &(Digits, Digits), setting
     let model = Mlp::new(args, PIXELS, &params)?;
     let lr = args.lr.unwrap_or(2e-3);
     let mut trainer = Trainer::new(&params, setting, lr)?;
-    let parts = setting.accumulate.min(args.batch());
+    let parts = setting.accumulate;
     let loader = DataLoader::new(train.dataset()?)
         .batch_size(args.batch().div_ceil(parts))
         .shuffle(flags.place.seed)
@@ -159,6 +159,7 @@ fn synthetic(args: &Args, device: &Device, setting: &Setting) -> Result<Outcome>
 
 fn start(args: &Args) -> Result<()> {
     let flags = &args.training;
+    flags.check_batch(args.batch())?;
     let device = flags.place.open()?;
     if flags.synthetic {
         return compare(flags, "mlp10", &device, |setting| synthetic(args, &device, setting));

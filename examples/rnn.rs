@@ -122,7 +122,7 @@ fn train(args: &Args, device: &Device, (train, test): &(Digits, Digits), setting
     let lr = args.lr.unwrap_or(8e-3);
     let mut trainer = Trainer::new(&params, setting, lr)?;
     let batch = args.batch();
-    let parts = setting.accumulate.min(batch);
+    let parts = setting.accumulate;
     let loader = sequences::loader(train, batch, parts, flags.place.seed, device)?;
     let test_loader = sequences::loader(test, batch, 1, 0, device)?;
 
@@ -171,6 +171,7 @@ fn synthetic(args: &Args, device: &Device, setting: &Setting) -> Result<Outcome>
 
 fn start(args: &Args) -> Result<()> {
     let flags = &args.training;
+    flags.check_batch(args.batch())?;
     let device = flags.place.open()?;
     if flags.synthetic {
         return compare(flags, "rnn_epoch", &device, |setting| synthetic(args, &device, setting));

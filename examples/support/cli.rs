@@ -3,7 +3,7 @@
 use super::say::{note, out};
 use clap::{Args, ValueEnum};
 use kiln::tensor::parse_bytes;
-use kiln::{DType, Device, Result};
+use kiln::{DType, Device, Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,7 +60,7 @@ pub struct Training {
     #[arg(long, value_enum, default_value_t = Checkpoint::Compare)]
     pub checkpoint: Checkpoint,
     /// `all` runs every amp with and without checkpoints, in one batch and in micro-batches (N, or else 4).
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with_all = ["checkpoint", "amp"])]
     pub compare: Option<Compare>,
     /// Another CSV of digits: 64 pixels from 0 to 16 a line, then the label.
     #[arg(long, value_name = "PATH")]
@@ -149,6 +149,19 @@ impl Training {
             }
         }
         settings
+    }
+
+    /// Refuses more micro-batches than a batch has examples.
+    pub fn check_batch(&self, batch: usize) -> Result<()> {
+        match self.settings().iter().map(|setting| setting.accumulate).find(|&parts| parts > batch) {
+            Some(parts) => {
+                let message = format!(
+                    "a batch of {batch} cannot be cut into {parts} micro-batches; take at most {batch}, or a larger --batch"
+                );
+                Err(Error::argument("--accumulate", message))
+            }
+            None => Ok(()),
+        }
     }
 
     /// A line of narration: on stdout, or on stderr where stdout is for JSON.

@@ -50,6 +50,13 @@ impl<'a> Log<'a> {
         out.accuracy = accuracy;
         out.curve.extend(losses);
         out.reserved.push(device.memory_stats().reserved.current);
+        if device.is_dry_run() {
+            // Nothing to tell of each epoch.
+            if epoch + 1 == self.flags.epochs {
+                self.flags.say(&format!("{:<16} a dry run of {} epochs: no losses and no accuracy", self.name, epoch + 1));
+            }
+            return Ok(());
+        }
         let (loss, accuracy) = (number(out.final_loss), percent(accuracy));
         self.flags.say(&format!(
             "{:<16} epoch {:>2}/{}  loss {loss}  test accuracy {accuracy}",

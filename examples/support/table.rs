@@ -15,7 +15,7 @@ pub struct Row {
     /// Of the last epoch or step.
     pub final_loss: Option<f64>,
     /// Median of an optimizer step.
-    pub step_ms: f64,
+    pub step_ms: Option<f64>,
     pub peak_alloc: usize,
     pub peak_activation: usize,
     pub peak_reserved: usize,
@@ -47,7 +47,7 @@ impl Row {
             ("device", json!(self.device)),
             ("accuracy", json!(self.accuracy.map(|x| round(x, 4)))),
             ("final_loss", json!(self.final_loss)),
-            ("step_ms", json!(round(self.step_ms, 3))),
+            ("step_ms", json!(self.step_ms.map(|x| round(x, 3)))),
             ("peak_alloc_mib", json!(round(mib(self.peak_alloc), 3))),
             ("peak_activation_mib", json!(round(mib(self.peak_activation), 3))),
             ("peak_reserved_mib", json!(round(mib(self.peak_reserved), 3))),
@@ -64,7 +64,7 @@ impl Row {
             size(self.peak_alloc),
             size(self.peak_activation),
             size(self.peak_reserved),
-            format!("{:.2} ms", self.step_ms),
+            self.step_ms.map_or("unknown".into(), |x| format!("{x:.2} ms")),
             number(self.final_loss),
             percent(self.accuracy),
         ]
@@ -95,11 +95,11 @@ pub fn verdict(plain: &Row, checkpointed: &Row) -> String {
     let less = |plain: usize, checkpointed: usize| 100.0 * (1.0 - checkpointed as f64 / plain.max(1) as f64);
     let activations = less(plain.peak_activation, checkpointed.peak_activation);
     let all = less(plain.peak_alloc, checkpointed.peak_alloc);
-    let longer = 100.0 * (checkpointed.step_ms / plain.step_ms - 1.0);
-    let rest = match checkpointed.bit_equal {
-        Some(true) => format!("step time {longer:+.0} %; the loss curves are equal bit for bit"),
-        Some(false) => format!("step time {longer:+.0} %; THE LOSS CURVES DIFFER"),
-        None => "a dry run has no losses to compare and no time".into(),
+    let time = checkpointed.step_ms.zip(plain.step_ms).map(|(a, b)| format!("step time {:+.0} %", 100.0 * (a / b - 1.0)));
+    let rest = match (time, checkpointed.bit_equal) {
+        (Some(time), Some(true)) => format!("{time}; the loss curves are equal bit for bit"),
+        (Some(time), Some(false)) => format!("{time}; THE LOSS CURVES DIFFER"),
+        _ => "a dry run has no losses to compare and no time".into(),
     };
     format!(
         "{} against {}: {activations:.1} % less memory for activations, {all:.1} % less in all; {rest}",
