@@ -66,6 +66,13 @@ impl Parameter {
     }
 }
 
+impl Parameter {
+    /// Marks the gradient as partial: using it is an error until it is cleared.
+    pub(crate) fn mark_partial(&self) {
+        self.leaf.mark_partial();
+    }
+}
+
 impl Deref for Parameter {
     type Target = Tensor;
     fn deref(&self) -> &Tensor {

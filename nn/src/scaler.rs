@@ -145,6 +145,7 @@ impl GradScaler {
     /// # Errors
     /// Where it was done since the last update, no loss was scaled, a gradient is partial, or a parameter is of a 16-bit type: its gradient has no range left
     /// to be checked, so keep parameters in f32 and let autocast do the casting. Gradients are unchanged then.
+    /// Where the division itself fails, gradients count as partial until they are cleared.
     pub fn unscale(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
         if !self.enabled {
             return Ok(());
@@ -169,15 +170,12 @@ impl GradScaler {
                 Tensor::cat(&[block.narrow(0, 0, SCALER - 1)?, found], 0)
             })?
         };
-        let id = optimizer.id();
-        self.progress.insert(id, Progress { block: block.clone(), stepped: false });
-        for grad in grads {
-            let (device, stream) = (grad.device(), grad.device().stream());
-            let mut g = grad.storage().write(&stream, "unscale")?;
-            let mut scaler = block.storage().write(&stream, "unscale")?;
-            let g = OutArg::new(&mut g, grad.dtype(), grad.layout());
-            device.run(Unscale { g, scaler: OutArg::new(&mut scaler, DType::F32, block.layout()) }, &stream)?;
+        if let Err(error) = grads.iter().try_for_each(|grad| unscale(grad, &block)) {
+            // Some gradients are divided and some are not, and nobody can tell which.
+            optimizer.parameters().iter().for_each(Parameter::mark_partial);
+            return Err(error);
         }
+        self.progress.insert(optimizer.id(), Progress { block, stepped: false });
         Ok(())
     }
 
@@ -277,6 +275,15 @@ fn as_workspace<R>(f: impl FnOnce() -> R) -> R {
         *m = modes::Modes { grad: false, category: Category::Workspace, streams: m.streams.clone(), ..Default::default() };
     };
     modes::scope(plain, f)
+}
+
+/// Divides a gradient by the scale of a block, which notes where it is not finite.
+fn unscale(grad: &Tensor, block: &Tensor) -> Result<()> {
+    let (device, stream) = (grad.device(), grad.device().stream());
+    let mut g = grad.storage().write(&stream, "unscale")?;
+    let mut scaler = block.storage().write(&stream, "unscale")?;
+    let g = OutArg::new(&mut g, grad.dtype(), grad.layout());
+    device.run(Unscale { g, scaler: OutArg::new(&mut scaler, DType::F32, block.layout()) }, &stream)
 }
 
 /// The gradients of parameters that can be unscaled.

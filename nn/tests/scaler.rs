@@ -202,3 +202,24 @@ fn state_survives_saving() -> Result<()> {
     assert!(again.load_state(ScalerState { scale: f32::INFINITY, clean_steps: 0 }).is_err());
     Ok(())
 }
+
+#[test]
+fn gradients_unscaled_in_part_are_not_stepped_with() -> Result<()> {
+    let (p, q) = (param("p", &[0.0])?, param("q", &[0.0])?);
+    let (mut optimizer, mut scaler) = (sgd(&[p.clone(), q.clone()])?, ready(GradScalerConfig::default())?);
+    set_grad(&p, &[65536.0])?;
+    set_grad(&q, &[65536.0])?;
+    let grad = q.grad()?.unwrap();
+    let stream = Device::cpu().stream();
+    let reading = grad.storage().read(&stream)?;
+    assert!(scaler.unscale(&mut optimizer).is_err());
+    drop(reading);
+    assert!(scaler.step(&mut optimizer).is_err());
+    assert_eq!((p.to_vec::<f32>()?, q.to_vec::<f32>()?), (vec![0.0], vec![0.0]));
+    // Cleared and computed again, they are good.
+    optimizer.zero_grad();
+    set_grad(&q, &[65536.0])?;
+    scaler.step(&mut optimizer)?;
+    assert_eq!(q.to_vec::<f32>()?, [-1.0]);
+    Ok(())
+}
