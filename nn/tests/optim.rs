@@ -249,3 +249,27 @@ fn gradients_that_are_not_finite_are_an_error_and_untouched() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn parameters_on_two_devices_are_an_error() -> Result<()> {
+    let there = Tensor::ones(1, DType::F32, &Device::dry_run("1GiB")?)?;
+    let both = vec![params(&[&[1.0]])?.remove(0), Parameter::new("far", &there)?];
+    let e = Sgd::new(both, SgdConfig::default()).err().expect("an error").to_string();
+    assert!(e.contains("far") && e.contains("dry-run"), "{e}");
+    Ok(())
+}
+
+#[test]
+fn a_state_with_an_impossible_number_of_steps_is_an_error() -> Result<()> {
+    let p = params(&[&[1.0]])?;
+    set_grad(&p[0], &[1.0])?;
+    let mut optimizer = Adam::new(p, AdamConfig::default())?;
+    optimizer.step()?;
+    for steps in [f64::NAN, f64::INFINITY, -1.0, 0.5] {
+        let mut state = optimizer.state_dict()?;
+        let at = state.iter().position(|(name, _)| name == "p0.step").expect("steps");
+        state[at].1 = Tensor::full(steps, 1, DType::F64, &Device::cpu())?;
+        assert!(optimizer.load_state_dict(&state).is_err(), "{steps}");
+    }
+    Ok(())
+}

@@ -54,6 +54,12 @@ impl Core {
         if let Some(twice) = params.iter().find(|p| !seen.insert(p.storage().id())) {
             return Err(Error::argument(name, format!("parameter {} is listed twice", twice.name())));
         }
+        if let Some(other) = params.iter().find(|p| p.device() != params[0].device()) {
+            let (first, message) = (&params[0], "an optimizer works on one device; take one for each");
+            let message =
+                format!("{message}: {} lies on {}, {} on {}", first.name(), first.device(), other.name(), other.device());
+            return Err(Error::Device { op: name, message });
+        }
         let slots = params.iter().map(|_| None).collect();
         Ok(Core { id: OptimizerId::new(), name, params, lr, parts, slots, clocks: BTreeMap::new(), next_clock: 0 })
     }
@@ -170,6 +176,12 @@ impl Core {
                 continue;
             };
             let steps = steps.to_scalar::<f64>()?;
+            if !(steps >= 0.0 && steps.is_finite() && steps.fract() == 0.0) {
+                return Err(Error::argument(
+                    self.name,
+                    format!("{}.step is {steps} in the state, which is no number of steps", param.name()),
+                ));
+            }
             let parts = self.parts.iter().map(|part| self.part(param, part, &mut given)).collect::<Result<_>>()?;
             let clock = match by_steps.get(&steps.to_bits()) {
                 Some(clock) => *clock,
