@@ -155,6 +155,25 @@ fn an_empty_tensor_may_have_any_shape() -> Result<()> {
     Ok(())
 }
 
+#[cfg(unix)]
+#[test]
+fn saving_replaces_files_and_nothing_else() -> Result<()> {
+    let x = Tensor::ones(1, DType::F32, &Device::cpu())?;
+    let scratch = Scratch::new("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(&scratch.0).unwrap();
+    assert!(matches!(save_tensors(&scratch.0, &[("x".into(), x)]), Err(Error::File { .. })));
+    assert!(!std::fs::symlink_metadata(&scratch.0).unwrap().is_file());
+    Ok(())
+}
+
+#[test]
+fn a_name_that_files_keep_for_themselves_is_an_error() -> Result<()> {
+    let scratch = Scratch::new("reserved");
+    let x = Tensor::ones(1, DType::F32, &Device::cpu())?;
+    assert!(save_tensors(&scratch.0, &[("__metadata__".into(), x)]).is_err() && !scratch.0.exists());
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]

@@ -11,7 +11,7 @@ use std::path::Path;
 /// written under another name beside `path`, then renamed.
 ///
 /// # Errors
-/// What the file system says; on a dry-run device, which has no values.
+/// What the file system says; where `path` is a device, a pipe or a folder; on a dry-run device, which has no values.
 pub fn save_safetensors(path: impl AsRef<Path>, params: &Params) -> Result<()> {
     let tensors: Vec<(String, Tensor)> = params.named().into_iter().map(|(name, p)| (name, p.tensor().clone())).collect();
     save_tensors(path, &tensors)
@@ -20,7 +20,7 @@ pub fn save_safetensors(path: impl AsRef<Path>, params: &Params) -> Result<()> {
 /// Writes named tensors (the state of an optimizer, say) to a safetensors file, as [`save_safetensors`].
 ///
 /// # Errors
-/// As [`save_safetensors`]; where a name stands there twice.
+/// As [`save_safetensors`]; where a name stands there twice or is `__metadata__`.
 pub fn save_tensors(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> {
     let path = path.as_ref();
     if tensors.iter().any(|(_, t)| t.device().is_dry_run()) {
@@ -33,6 +33,13 @@ pub fn save_tensors(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Res
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
         return Err(error(path, format!("two tensors are named {}", twice[0])));
+    }
+    if names.contains(&"__metadata__") {
+        return Err(error(path, "no tensor can be named __metadata__, which means something else in such files"));
+    }
+    // Renaming a file onto a device or a pipe would replace it.
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(error(path, "is there already, and no file"));
     }
     let Some(name) = path.file_name() else { return Err(error(path, "is no name of a file")) };
     let mut unfinished = name.to_owned();
