@@ -265,3 +265,11 @@ fn on_a_dry_run_batches_take_memory_as_inputs() -> Result<()> {
     assert_eq!(inputs(), 0);
     Ok(())
 }
+
+#[test]
+fn one_group_may_hold_a_whole_epoch() -> Result<()> {
+    let loader = DataLoader::new(numbers(10)).batch_size(3);
+    let groups = |first| loader.epoch_from(0, first).accumulate(usize::MAX).map(|group| group.count()).collect::<Vec<_>>();
+    assert_eq!((groups(0), groups(2), groups(usize::MAX)), (vec![4], vec![2], vec![]));
+    Ok(())
+}

@@ -61,7 +61,7 @@ impl Workers {
     /// Starts `count` threads.
     pub(super) fn start(count: usize) -> Result<Workers> {
         let (jobs, queue) = unbounded();
-        let mut workers = Workers { jobs: Some(jobs), threads: Vec::with_capacity(count) };
+        let mut workers = Workers { jobs: Some(jobs), threads: Vec::new() };
         for i in 0..count {
             let queue: Receiver<Job> = queue.clone();
             let thread = std::thread::Builder::new().name(format!("kiln-loader-{i}")).spawn(move || work(&queue));
