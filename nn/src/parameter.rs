@@ -52,7 +52,7 @@ impl Parameter {
     /// Drops the gradient, and with it the mark of a failed backward.
     pub fn zero_grad(&self) {
         // No gradient fits any leaf, so this cannot fail.
-        let _ = self.leaf.set_grad(None);
+        self.leaf.clear_grad();
     }
     /// Replaces the gradient by a copy of `grad`.
     ///

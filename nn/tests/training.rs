@@ -6,6 +6,16 @@ use kiln_nn::{
     TensorDataset, checkpoint, clip_grad_norm, cross_entropy, mse_loss,
 };
 use kiln_tensor::{DType, Device, Result, Tensor};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The device, seeded, and for this test alone: its generator is shared, so weights would depend on the order of threads.
+fn seeded() -> (Device, MutexGuard<'static, ()>) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = Device::cpu();
+    device.manual_seed(1);
+    (device, alone)
+}
 
 /// Points in four quadrants, labelled by whether both signs agree.
 fn quadrants() -> Result<TensorDataset<f32, i64>> {
@@ -16,7 +26,7 @@ fn quadrants() -> Result<TensorDataset<f32, i64>> {
 
 #[test]
 fn a_network_learns_in_mixed_precision_with_checkpoints_and_micro_batches() -> Result<()> {
-    let device = Device::cpu();
+    let (device, _alone) = seeded();
     let params = Params::new(&device);
     let trunk = Sequential::new()
         .then(Linear::new(2, 32, &params.at("a"))?)
@@ -50,7 +60,8 @@ fn a_network_learns_in_mixed_precision_with_checkpoints_and_micro_batches() -> R
 
 #[test]
 fn micro_batches_give_the_gradient_of_the_whole_batch() -> Result<()> {
-    let params = Params::new(&Device::cpu());
+    let (device, _alone) = seeded();
+    let params = Params::new(&device);
     let layer = Linear::new(2, 2, &params)?;
     let gradient = |size: usize, parts: usize| -> Result<Vec<f32>> {
         params.trainable().iter().for_each(|p| p.zero_grad());
@@ -69,7 +80,7 @@ fn micro_batches_give_the_gradient_of_the_whole_batch() -> Result<()> {
 
 #[test]
 fn recurrent_networks_learn_to_remember_the_first_input() -> Result<()> {
-    let device = Device::cpu();
+    let (device, _alone) = seeded();
     let x = Tensor::randn((12, 32, 1), DType::F32, &device)?;
     let target = x.narrow(0, 0, 1)?.squeeze(0)?.sign()?;
     let learn = |forward: &dyn Fn(&Tensor) -> Result<Tensor>, params: &Params| -> Result<f32> {

@@ -201,7 +201,7 @@ impl Device {
     /// Reports an index that was out of range in work enqueued so far. Waits for the device.
     pub(crate) fn check_errors(&self) -> Result<()> {
         match &self.0.backend {
-            Backend::Cuda(cuda) => cuda.check_errors().map_err(|source| Error::Kernel { op: "device", source }),
+            Backend::Cuda(cuda) => Ok(cuda.check_errors()?),
             _ => Ok(()),
         }
     }

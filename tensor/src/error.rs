@@ -8,7 +8,7 @@ use kiln_kernels::KernelError;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Nothing here is fatal: tensors, devices and modes stay usable.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum Error {
     /// Shapes do not fit each other or the op.
     #[error("{op}: {message}")]
@@ -70,7 +70,7 @@ pub enum Error {
     #[error(transparent)]
     Alloc(AllocError),
     /// A kernel failed.
-    #[error("{op}: {source}")]
+    #[error("{}", kernel_text(op, source))]
     Kernel {
         /// Name of the op.
         op: &'static str,
@@ -121,6 +121,19 @@ pub enum Error {
     #[doc(hidden)]
     #[error("recomputation has what it needs (internal)")]
     EarlyStop,
+}
+
+/// A program that returns its error from `main` prints this: the message is what its user needs.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// What a kernel said, after the op's name where that is another one.
+fn kernel_text(op: &str, source: &KernelError) -> String {
+    let text = source.to_string();
+    if op.is_empty() || text.starts_with(op) { text } else { format!("{op}: {text}") }
 }
 
 impl Error {

@@ -31,6 +31,6 @@ pub use indexer::{Index, IndexOp};
 pub use kiln_kernels::{DType, Element, Layout, Scalar};
 pub use op::{Op, apply, apply_multi};
 pub use ops::{CrossEntropyConfig, Reduction, allow_tf32, set_allow_tf32};
-pub use shape::{Dim, Shape};
+pub use shape::{Dim, DimList, Shape};
 pub use storage::Storage;
 pub use tensor::Tensor;

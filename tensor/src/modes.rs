@@ -81,6 +81,18 @@ pub fn scope<R>(change: impl FnOnce(&mut Modes), f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Runs `f` with history off, for the forward of an op: like [`no_grad`] without a copy of the modes.
+pub(crate) fn unrecorded<R>(f: impl FnOnce() -> R) -> R {
+    struct On(bool);
+    impl Drop for On {
+        fn drop(&mut self) {
+            MODES.with(|m| m.borrow_mut().grad = self.0);
+        }
+    }
+    let _on = On(MODES.with(|m| std::mem::replace(&mut m.borrow_mut().grad, false)));
+    f()
+}
+
 /// Runs `f` with history off: nothing is recorded or saved.
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     scope(|m| m.grad = false, f)

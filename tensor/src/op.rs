@@ -61,7 +61,7 @@ impl From<Tensor> for Outputs {
 pub trait Op: Send + Sync + 'static {
     /// The name in messages, as `matmul`.
     fn name(&self) -> &'static str;
-    /// Computes the outputs.
+    /// Computes the outputs. Runs with history off.
     fn forward(&self, inputs: &[Tensor]) -> Result<Outputs>;
     /// Hands what backward will read to `keep`, in the order in which backward counts them.
     fn save(&self, inputs: &[Tensor], outputs: &Outputs, keep: &mut Keep<'_>) -> Result<()> {
@@ -173,9 +173,9 @@ pub fn apply_multi(op: impl Op, inputs: &[&Tensor]) -> Result<Tensors> {
         Some(low) => autocast::cast_inputs(op.autocast(), low, inputs).map_err(|e| e.in_op(name))?,
         None => inputs.iter().map(|&t| t.clone()).collect(),
     };
-    let outputs = op.forward(&inputs).map_err(|e| e.in_op(name))?;
-
     let needs: SmallVec<[bool; 3]> = inputs.iter().map(|t| grad && t.tracked()).collect();
+    // The node of this op is the whole history: ops that an op is made of leave none, and save nothing.
+    let outputs = modes::unrecorded(|| op.forward(&inputs)).map_err(|e| e.in_op(name))?;
     if !needs.contains(&true) {
         return Ok(outputs.results);
     }

@@ -139,6 +139,48 @@ macro_rules! dim {
 }
 dim!(usize, i32, i64, isize);
 
+/// Dims to reduce: one (`-1`), several (`[0, 2]`), or all (`()`).
+pub trait DimList {
+    /// A mask with bit `d` set for each dim `d` of the list.
+    fn mask(&self, op: &'static str, shape: &Shape) -> Result<u32>;
+}
+
+impl DimList for () {
+    fn mask(&self, _: &'static str, shape: &Shape) -> Result<u32> {
+        Ok(((1u64 << shape.rank()) - 1) as u32)
+    }
+}
+macro_rules! one_dim {
+    ($($t:ty),*) => {$(
+        impl DimList for $t {
+            fn mask(&self, op: &'static str, shape: &Shape) -> Result<u32> {
+                Ok(1 << self.resolve(op, shape)?)
+            }
+        }
+    )*};
+}
+one_dim!(usize, i32, i64, isize);
+impl<D: Dim> DimList for [D] {
+    fn mask(&self, op: &'static str, shape: &Shape) -> Result<u32> {
+        dims_mask(op, shape, self)
+    }
+}
+impl<D: Dim, const N: usize> DimList for [D; N] {
+    fn mask(&self, op: &'static str, shape: &Shape) -> Result<u32> {
+        dims_mask(op, shape, self)
+    }
+}
+impl<D: Dim> DimList for Vec<D> {
+    fn mask(&self, op: &'static str, shape: &Shape) -> Result<u32> {
+        dims_mask(op, shape, self)
+    }
+}
+impl<L: DimList + ?Sized> DimList for &L {
+    fn mask(&self, op: &'static str, shape: &Shape) -> Result<u32> {
+        (**self).mask(op, shape)
+    }
+}
+
 /// Resolves a list of dims into a bit mask; repeated dims are an error. An empty list means all dims.
 pub(crate) fn dims_mask<D: Dim>(op: &'static str, shape: &Shape, dims: &[D]) -> Result<u32> {
     if dims.is_empty() {

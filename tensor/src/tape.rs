@@ -233,6 +233,10 @@ impl Leaf {
         drop(old);
         Ok(())
     }
+    /// Drops the gradient and lifts the mark of a failed backward.
+    pub fn clear_grad(&self) {
+        drop(std::mem::take(&mut *self.state()));
+    }
     /// Marks the gradient as partial: using it is an error until it is cleared.
     pub fn mark_partial(&self) {
         self.state().partial = true;

@@ -126,6 +126,13 @@ impl Tensor {
         }
     }
 
+    /// Clears the gradient, and the mark of a backward that failed midway, where this is a leaf.
+    pub fn zero_grad(&self) {
+        if let History::Leaf(leaf) = &self.0.history {
+            leaf.clear_grad();
+        }
+    }
+
     pub(crate) fn with_history(&self, history: History) -> Tensor {
         Tensor::from_parts(self.0.storage.clone(), self.0.layout.clone(), self.0.dtype, history)
     }

@@ -116,6 +116,12 @@ impl Iterator for Epoch {
             None => self.load(self.position),
         };
         self.position += 1;
+        let batch = batch.and_then(|(x, y)| {
+            // Before the next copy begins: the step then waits for this batch's copy only, and runs while the next one is under way.
+            let stream = self.device.stream();
+            drop((x.storage().read(&stream)?, y.storage().read(&stream)?));
+            Ok((x, y))
+        });
         if batch.is_ok() && self.position < self.batches() {
             self.ahead = Some(self.load(self.position));
         }

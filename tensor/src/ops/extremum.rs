@@ -4,8 +4,7 @@
 use super::sum::{drop_dims, reduce};
 use crate::op::{BackwardContext, Derivative, InputGrads, Keep, Op, OutputGrads, Outputs, apply, apply_multi};
 use crate::saved::SavedTensors;
-use crate::shape::dims_mask;
-use crate::{DType, Dim, Error, Result, Shape, Tensor, exec};
+use crate::{DType, Dim, DimList, Error, Result, Shape, Tensor, exec};
 use kiln_kernels::Arg;
 use kiln_kernels::reduce::{ArgReduce, Reduction};
 use smallvec::smallvec;
@@ -143,18 +142,18 @@ macro_rules! extrema {
             #[doc = concat!("The ", $adjective, " of all elements, with no dims; NaN where any is. Equals share the gradient evenly.")]
             #[track_caller]
             pub fn $all(&self) -> Result<Tensor> {
-                self.$over::<usize>([])
+                self.$over(())
             }
-            #[doc = concat!("The ", $adjective, " over dims, which vanish; NaN where any is. No dims means all. Equals share the gradient evenly.")]
+            #[doc = concat!("The ", $adjective, " over dims, which vanish; NaN where any is. `()` means all. Equals share the gradient evenly.")]
             #[track_caller]
-            pub fn $over<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
-                let mask = dims_mask(stringify!($over), &self.shape(), dims.as_ref())?;
+            pub fn $over(&self, dims: impl DimList) -> Result<Tensor> {
+                let mask = dims.mask(stringify!($over), &self.shape())?;
                 drop_dims(&self.extremum($min, mask)?, mask)
             }
             #[doc = concat!("The ", $adjective, " over dims, which stay with size 1.")]
             #[track_caller]
-            pub fn $over_keepdim<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
-                self.extremum($min, dims_mask(stringify!($over), &self.shape(), dims.as_ref())?)
+            pub fn $over_keepdim(&self, dims: impl DimList) -> Result<Tensor> {
+                self.extremum($min, dims.mask(stringify!($over), &self.shape())?)
             }
             #[doc = concat!("The ", $adjective, " along a dim, which vanishes; a NaN wins. The gradient goes to the first of equals.")]
             #[track_caller]

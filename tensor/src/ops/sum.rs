@@ -2,8 +2,7 @@
 
 use crate::op::{BackwardContext, InputGrads, Op, OutputGrads, Outputs, apply};
 use crate::saved::SavedTensors;
-use crate::shape::dims_mask;
-use crate::{DType, Dim, Error, Layout, Result, Shape, Tensor, exec, modes};
+use crate::{DType, DimList, Error, Layout, Result, Shape, Tensor, exec, modes};
 use kiln_kernels::Arg;
 use kiln_kernels::reduce::{Reduce, Reduction};
 use smallvec::smallvec;
@@ -77,36 +76,36 @@ impl Tensor {
     /// The sum of all elements, with no dims. Sums of u8 and u32 are i64.
     #[track_caller]
     pub fn sum_all(&self) -> Result<Tensor> {
-        let mask = dims_mask::<usize>("sum", &self.shape(), &[])?;
+        let mask = ().mask("sum", &self.shape())?;
         drop_dims(&self.fold(Reduction::Sum, mask)?, mask)
     }
     /// The mean of all elements, with no dims; NaN of nothing.
     #[track_caller]
     pub fn mean_all(&self) -> Result<Tensor> {
-        let mask = dims_mask::<usize>("mean", &self.shape(), &[])?;
+        let mask = ().mask("mean", &self.shape())?;
         drop_dims(&self.fold(Reduction::Mean, mask)?, mask)
     }
-    /// The sum over dims, which vanish. No dims means all.
+    /// The sum over dims, which vanish. `()` means all.
     #[track_caller]
-    pub fn sum<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
-        let mask = dims_mask("sum", &self.shape(), dims.as_ref())?;
+    pub fn sum(&self, dims: impl DimList) -> Result<Tensor> {
+        let mask = dims.mask("sum", &self.shape())?;
         drop_dims(&self.fold(Reduction::Sum, mask)?, mask)
     }
     /// The sum over dims, which stay with size 1.
     #[track_caller]
-    pub fn sum_keepdim<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
-        self.fold(Reduction::Sum, dims_mask("sum", &self.shape(), dims.as_ref())?)
+    pub fn sum_keepdim(&self, dims: impl DimList) -> Result<Tensor> {
+        self.fold(Reduction::Sum, dims.mask("sum", &self.shape())?)
     }
-    /// The mean over dims, which vanish. No dims means all.
+    /// The mean over dims, which vanish. `()` means all.
     #[track_caller]
-    pub fn mean<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
-        let mask = dims_mask("mean", &self.shape(), dims.as_ref())?;
+    pub fn mean(&self, dims: impl DimList) -> Result<Tensor> {
+        let mask = dims.mask("mean", &self.shape())?;
         drop_dims(&self.fold(Reduction::Mean, mask)?, mask)
     }
     /// The mean over dims, which stay with size 1.
     #[track_caller]
-    pub fn mean_keepdim<D: Dim>(&self, dims: impl AsRef<[D]>) -> Result<Tensor> {
-        self.fold(Reduction::Mean, dims_mask("mean", &self.shape(), dims.as_ref())?)
+    pub fn mean_keepdim(&self, dims: impl DimList) -> Result<Tensor> {
+        self.fold(Reduction::Mean, dims.mask("mean", &self.shape())?)
     }
 
     /// Summed over the dims in which `shape` was broadcast to this one: the gradient of a broadcast.
@@ -131,6 +130,8 @@ mod tests {
         let x = Tensor::from_vec((0..6).map(|v| v as f32).collect(), (2, 3), &Device::cpu())?;
         assert_eq!(x.sum([0])?.to_vec::<f32>()?, [3., 5., 7.]);
         assert_eq!(x.sum([-1])?.to_vec::<f32>()?, [3., 12.]);
+        assert_eq!(x.sum(-1)?.to_vec::<f32>()?, [3., 12.]);
+        assert_eq!(x.sum(())?.to_scalar::<f32>()?, 15.);
         assert_eq!(x.sum_keepdim([0, 1])?.dims(), [1, 1]);
         assert_eq!(x.mean_all()?.to_scalar::<f32>()?, 2.5);
         Ok(())
