@@ -19,6 +19,41 @@
 //! # }
 //! ```
 //!
+//! An op of your own is a value with a forward and a backward. `save` names what backward will read, so that nothing else stays in memory:
+//!
+//! ```
+//! use kiln::prelude::*;
+//! use kiln::tensor::op::{BackwardContext, InputGrads, Keep, Op, OutputGrads, Outputs, apply};
+//! use kiln::tensor::saved::SavedTensors;
+//!
+//! /// `y = x²`, `dx = 2 x dy`.
+//! struct Square;
+//!
+//! impl Op for Square {
+//!     fn name(&self) -> &'static str {
+//!         "my_square"
+//!     }
+//!     fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
+//!         Ok(inputs[0].mul(&inputs[0])?.into())
+//!     }
+//!     fn save(&self, inputs: &[Tensor], _: &Outputs, keep: &mut Keep<'_>) -> Result<()> {
+//!         keep.tensor(&inputs[0])
+//!     }
+//!     fn backward(&self, grads: OutputGrads, saved: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
+//!         let dx = ctx.only(grads)?.mul(&saved.take(0)?)?.affine(2.0, 0.0)?;
+//!         Ok(InputGrads::from_iter([Some(dx)]))
+//!     }
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let x = Tensor::from_vec(vec![1f32, 2., 3.], 3, &Device::cpu())?.requires_grad()?;
+//! let y = apply(Square, &[&x])?;
+//! let dx = kiln::grad(&y.sum_all()?, &[&x])?;
+//! assert_eq!(dx[0].to_vec1::<f32>()?, [2., 4., 6.]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The layers of the library, each a crate that knows only those before it: [`alloc`] (bytes and their order), [`kernels`] (arithmetic), [`tensor`] (ops and
 //! the tape), [`autograd`] (walking it), [`nn`] (training).
 

@@ -2,7 +2,8 @@
 
 use kiln_tensor::{Result, Tensor};
 
-/// Mean over rows of `-log softmax(logits)[target]`; logits `[rows, classes]`, targets `[rows]` of i64.
+/// Mean over rows of `-log softmax(logits)[target]`; logits `[rows, classes]`, targets `[rows]` of classes as i64 (probabilities are no
+/// targets). [`Tensor::cross_entropy_with`] has more choices.
 ///
 /// # Errors
 /// Where shapes or types do not fit.

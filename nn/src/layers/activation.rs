@@ -21,7 +21,7 @@ macro_rules! activation {
 activation! {
     /// `max(x, 0)`.
     Relu = relu;
-    /// GELU, exactly: `x/2 (1 + erf(x / sqrt(2)))`, PyTorch's default.
+    /// GELU, exactly: `x/2 (1 + erf(x / sqrt(2)))`, PyTorch's default; the approximation by tanh is `Tensor::gelu`.
     Gelu = gelu_erf;
     /// Hyperbolic tangent.
     Tanh = tanh;

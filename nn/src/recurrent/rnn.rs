@@ -44,7 +44,7 @@ impl Cell for RnnCell {
     fn step(&self, projected: &Tensor, h: &Tensor) -> Result<Tensor> {
         projected.add(&h.linear(&self.gates.weight_hh, None)?)?.tanh()
     }
-    /// One op for all steps, see [`rnn_block`].
+    /// One op for all steps, see `rnn_block`.
     fn steps(&self, projected: &Tensor, h: Tensor, _: bool) -> Result<(Vec<Tensor>, Tensor)> {
         let (outputs, last) = rnn_block(projected, &h, &self.gates.weight_hh)?;
         Ok((vec![outputs.flatten(0, -2)?], last))
