@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn empty_rows_without_end_are_cut() -> Result<()> {
-        for shape in [&[usize::MAX, 0][..], &[2, usize::MAX, usize::MAX, 0]] {
+        for shape in [&[1 << 40, 0][..], &[2, 1 << 20, 1 << 20, 0]] {
             let text = show(vec![], shape)?;
             assert!(text.contains("...") && text.len() < 2000, "{text}");
         }

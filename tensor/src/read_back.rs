@@ -75,8 +75,8 @@ mod tests {
     fn empty_rows_without_end_are_an_error() -> Result<()> {
         let empty = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::cpu());
         assert_eq!(empty(&[3, 0])?.to_vec2::<f32>()?, vec![vec![0f32; 0]; 3]);
-        assert!(empty(&[usize::MAX, 0])?.to_vec2::<f32>().is_err());
-        assert!(empty(&[2, usize::MAX, 0])?.to_vec3::<f32>().is_err());
+        assert!(empty(&[1 << 40, 0])?.to_vec2::<f32>().is_err());
+        assert!(empty(&[2, 1 << 40, 0])?.to_vec3::<f32>().is_err());
         Ok(())
     }
 }

@@ -17,12 +17,14 @@ impl Shape {
     pub fn rank(&self) -> usize {
         self.0.len()
     }
-    /// Number of elements (1 for no dims), or an error where elements or bytes overflow, or the rank is over 8.
+    /// Number of elements (1 for no dims), or an error where elements or bytes overflow (also those of an empty shape without its dims of 0), or the rank is over 8.
     pub(crate) fn checked_elements(&self, op: &'static str, dtype: DType) -> Result<usize> {
         let overflow = || Error::SizeOverflow { shape: self.clone(), dtype };
-        let product = |n: usize, &d: &usize| n.checked_mul(d);
-        let n = if self.0.contains(&0) { 0 } else { self.0.iter().try_fold(1, product).ok_or_else(overflow)? };
+        // Dims of 0 count as 1, as in NumPy: then no product of some of the dims overflows either, of which kernels take many.
+        let product = |n: usize, &d: &usize| n.checked_mul(d.max(1));
+        let n = self.0.iter().try_fold(1, product).ok_or_else(overflow)?;
         n.checked_mul(dtype.size()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(overflow)?;
+        let n = if self.0.contains(&0) { 0 } else { n };
         if self.rank() > MAX_RANK {
             return Err(Error::shape(op, format!("shape {self} has {} dims; at most {MAX_RANK} are supported", self.rank())));
         }

@@ -15,15 +15,31 @@ fn sizes_that_overflow_are_errors_before_anything_is_taken() {
 }
 
 #[test]
-fn an_empty_tensor_may_have_dims_of_any_size() -> Result<()> {
-    let x = Tensor::zeros((0, 1 << 62, 1 << 62), DType::F32, &Device::cpu())?;
-    assert_eq!((x.elem_count(), x.dims()), (0, &[0, 1 << 62, 1 << 62][..]));
+fn dims_of_an_empty_tensor_are_bounded_as_if_its_dims_of_0_were_1() -> Result<()> {
+    let device = Device::cpu();
+    for shape in [[0, 1 << 62, 1 << 62], [2, usize::MAX, 0], [1 << 61, 0, 1]] {
+        assert!(matches!(Tensor::zeros(shape, DType::F32, &device), Err(Error::SizeOverflow { .. })));
+    }
+    let x = Tensor::zeros((0, 1 << 30, 1 << 30), DType::F32, &device)?;
+    assert_eq!((x.elem_count(), x.dims()), (0, &[0, 1 << 30, 1 << 30][..]));
     assert_eq!(x.to_vec::<f32>()?, []);
     assert_eq!(x.exp()?.t()?.contiguous()?.narrow(1, 5, 10)?.flatten_all()?.dims(), [0]);
-    assert_eq!(x.flatten(0, 1).unwrap().dims(), [0, 1 << 62]);
-    assert!(matches!(x.flatten(1, 2), Err(Error::SizeOverflow { .. })));
-    assert!(matches!(x.sum([0]), Err(Error::SizeOverflow { .. })));
+    assert_eq!(x.flatten(1, 2)?.dims(), [0, 1 << 60]);
+    assert!(matches!(x.to_dtype(DType::F64), Err(Error::SizeOverflow { .. })));
+    assert!(matches!(x.expand((4, 0, 1 << 30, 1 << 30)), Err(Error::SizeOverflow { .. })));
     assert_eq!(x.sum_all()?.to_scalar::<f32>()?, 0.0);
+    Ok(())
+}
+
+#[test]
+fn ops_take_empty_tensors_of_long_dims() -> Result<()> {
+    for shape in [[2, 1 << 40, 0], [1 << 20, 0, 1 << 20], [0, 1 << 20, 1 << 20]] {
+        let x = Tensor::zeros(shape, DType::F32, &Device::cpu())?;
+        assert_eq!(x.softmax(-1)?.log_softmax(0)?.dims(), shape);
+        assert_eq!(x.dropout(0.5)?.dims(), shape);
+        assert_eq!(x.gt(0.0)?.where_cond(&x, &x)?.dims(), shape);
+        assert_eq!(Tensor::cat(&[&x, &x], 1)?.elem_count(), 0);
+    }
     Ok(())
 }
 
