@@ -36,7 +36,11 @@ impl Iterator for Accumulate {
             let _ = epoch.next()?;
         }
         if epoch.has_failed() {
-            return Some(Group { epoch: self.epoch.clone(), range: self.next..self.next.saturating_add(1), weights: vec![1.0].into_iter() });
+            return Some(Group {
+                epoch: self.epoch.clone(),
+                range: self.next..self.next.saturating_add(1),
+                weights: vec![1.0].into_iter(),
+            });
         }
         let end = self.next.saturating_add(self.size).min(epoch.batches());
         if self.next >= end {
