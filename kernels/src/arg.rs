@@ -3,21 +3,21 @@
 use crate::{DType, KernelError, Layout, Result};
 use kiln_alloc::{Read, Write};
 
-/// An operand a kernel reads. The layout fits the block: whoever builds an `Arg` through [`Arg::new`] is checked.
+/// An operand a kernel reads. The layout fits the block: [`Arg::new`], the one way to make it, checks that.
 #[derive(Clone, Copy)]
 pub struct Arg<'a> {
     /// Access to the block.
-    pub token: &'a Read<'a>,
+    pub(crate) token: &'a Read<'a>,
     /// Element type.
-    pub dtype: DType,
+    pub(crate) dtype: DType,
     /// Where the elements lie.
-    pub layout: &'a Layout,
+    pub(crate) layout: &'a Layout,
 }
 
 impl<'a> Arg<'a> {
     /// An operand; panics where the layout reaches past the block (a bug of the caller, never of user input).
     pub fn new(token: &'a Read<'a>, dtype: DType, layout: &'a Layout) -> Arg<'a> {
-        assert!(layout.extent() * dtype.size() <= token.bytes(), "layout reaches past its block");
+        assert!(layout.extent().saturating_mul(dtype.size()) <= token.bytes(), "layout reaches past its block");
         Arg { token, dtype, layout }
     }
     /// Device address of the first element.
@@ -53,20 +53,20 @@ impl<'a> OutToken<'a> {
     }
 }
 
-/// An operand a kernel writes. Elements of the layout are distinct (no stride 0 over a dim larger than 1).
+/// An operand a kernel writes. The layout fits the block, as in [`Arg`]. Elements of the layout are distinct (no stride 0 over a dim larger than 1).
 pub struct OutArg<'a> {
     /// Access to the block.
-    pub token: OutToken<'a>,
+    pub(crate) token: OutToken<'a>,
     /// Element type.
-    pub dtype: DType,
+    pub(crate) dtype: DType,
     /// Where the elements lie.
-    pub layout: &'a Layout,
+    pub(crate) layout: &'a Layout,
 }
 
 impl<'a> OutArg<'a> {
     /// An operand; panics where the layout reaches past the block (a bug of the caller, never of user input).
     pub fn new(token: &'a mut Write<'_>, dtype: DType, layout: &'a Layout) -> OutArg<'a> {
-        assert!(layout.extent() * dtype.size() <= token.bytes(), "layout reaches past its block");
+        assert!(layout.extent().saturating_mul(dtype.size()) <= token.bytes(), "layout reaches past its block");
         let (address, bytes) = (token.address(), token.bytes());
         OutArg { token: OutToken { address, bytes, slice: token.as_mut_slice() }, dtype, layout }
     }

@@ -52,7 +52,7 @@ impl Layout {
     }
     /// Number of elements; 1 for no dims.
     pub fn elements(&self) -> usize {
-        if self.dims.contains(&0) { 0 } else { self.dims.iter().product() }
+        if self.dims.contains(&0) { 0 } else { self.dims.iter().fold(1, |n: usize, &d| n.saturating_mul(d)) }
     }
 
     /// Whether the elements lie row-major without gaps (the offset may be anything). Dims of size 1 don't count.
@@ -75,7 +75,9 @@ impl Layout {
         if self.elements() == 0 {
             return 0;
         }
-        self.offset + self.dims.iter().zip(&self.strides).map(|(&d, &s)| (d - 1) * s).sum::<usize>() + 1
+        // Past the end of any block where it overflows.
+        let reach = |end: usize, (&d, &s): (&usize, &usize)| end.saturating_add((d - 1).saturating_mul(s));
+        self.dims.iter().zip(&self.strides).fold(self.offset, reach).saturating_add(1)
     }
 
     /// The same elements seen as `dims`, dims of size 1 or missing ones in front repeated (stride 0); `None` where that is
@@ -91,5 +93,17 @@ impl Layout {
             }
         }
         Some(Layout { dims: dims.into(), strides, offset: self.offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_that_overflows_fits_no_block() {
+        for layout in [Layout::new(&[3], &[usize::MAX / 2 + 1], 0), Layout::new(&[2, 2], &[1, 1], usize::MAX - 1)] {
+            assert_eq!(layout.extent(), usize::MAX);
+        }
     }
 }
