@@ -148,18 +148,13 @@ fn hostile_headers_are_refused() {
 }
 
 #[test]
-fn an_empty_tensor_may_have_any_shape_that_tensors_have() -> Result<()> {
-    let load = |rows: usize| {
-        let header = format!(r#"{{"x":{{"dtype":"F32","shape":[{rows},0],"data_offsets":[0,0]}}}}"#);
-        let scratch = Scratch::with(&format!("empty-{rows}"), &file(&header, 0));
-        load_tensors(&scratch.0, &Device::cpu())
-    };
-    assert_eq!(load(1 << 40)?[0].1.dims(), [1 << 40, 0]);
-    assert!(matches!(load(1 << 62), Err(Error::SizeOverflow { .. })));
+fn an_empty_tensor_may_have_any_shape() -> Result<()> {
+    let header = r#"{"x":{"dtype":"F32","shape":[4611686018427387904,0],"data_offsets":[0,0]}}"#;
+    let scratch = Scratch::with("empty", &file(header, 0));
+    assert_eq!(load_tensors(&scratch.0, &Device::cpu())?[0].1.elem_count(), 0);
     Ok(())
 }
 
-#[cfg(unix)]
 #[test]
 fn saving_replaces_files_and_nothing_else() -> Result<()> {
     let x = Tensor::ones(1, DType::F32, &Device::cpu())?;

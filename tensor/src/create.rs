@@ -18,6 +18,9 @@ impl Tensor {
         Tensor::filled("full", value.into(), shape.into(), dtype, device)
     }
     fn filled(op: &'static str, value: Scalar, shape: Shape, dtype: DType, device: &Device) -> Result<Tensor> {
+        if shape.is_empty() {
+            return exec::nothing(&shape, dtype, device);
+        }
         exec::fill_new(op, &shape, dtype, device, |out, stream| device.run(Fill { value, out }, stream)).map_err(|e| e.in_op(op))
     }
     /// Zeros in the shape, type and place of this one.
@@ -128,6 +131,9 @@ impl Tensor {
     /// Where the slice is not as long as the shape says.
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
+        if shape.is_empty() && data.is_empty() {
+            return exec::nothing(&shape, T::DTYPE, device);
+        }
         let n = shape.checked_elements("from_slice", T::DTYPE)?;
         if n != data.len() {
             return Err(Error::shape("from_slice", format!("shape {shape} has {n} elements, the data {}", data.len())));

@@ -8,9 +8,17 @@ use kiln_kernels::elementwise::{Map, MapInPlace, Row};
 use kiln_kernels::{Arg, OutArg};
 use std::sync::Arc;
 
+/// A new tensor without elements. Its dims may be of any size, also such that ops refuse it since products of them overflow.
+pub(crate) fn nothing(shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
+    allocate(0, shape, dtype, device)
+}
+
 /// A new contiguous tensor with undefined contents.
 pub(crate) fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
-    let bytes = shape.checked_elements(op, dtype)? * dtype.size();
+    allocate(shape.checked_elements(op, dtype)? * dtype.size(), shape, dtype, device)
+}
+
+fn allocate(bytes: usize, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
     let block = device.allocator().allocate(bytes, &device.stream(), modes::with(|m| m.category))?;
     let storage = Arc::new(Storage::new(block, device.clone()));
     Ok(Tensor::from_parts(storage, Layout::contiguous(shape.dims()), dtype, History::None))

@@ -169,6 +169,10 @@ pub fn apply_multi(op: impl Op, inputs: &[&Tensor]) -> Result<Tensors> {
         let message = format!("operands lie on {} and {}; move one with `to_device`", inputs[0].device(), other.device());
         return Err(Error::Device { op: name, message });
     }
+    // A tensor without elements may have dims whose products overflow; no op takes it.
+    for empty in inputs.iter().filter(|t| t.elem_count() == 0) {
+        empty.shape().checked_elements(name, empty.dtype())?;
+    }
     let inputs: SmallVec<[Tensor; 3]> = match casting {
         Some(low) => autocast::cast_inputs(op.autocast(), low, inputs).map_err(|e| e.in_op(name))?,
         None => inputs.iter().map(|&t| t.clone()).collect(),

@@ -17,7 +17,12 @@ impl Shape {
     pub fn rank(&self) -> usize {
         self.0.len()
     }
-    /// Number of elements (1 for no dims), or an error where elements or bytes overflow (also those of an empty shape without its dims of 0), or the rank is over 8.
+    /// Whether it is the shape of a tensor without elements, whatever its other dims.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.contains(&0) && self.rank() <= MAX_RANK
+    }
+    /// Number of elements (1 for no dims), or an error where elements or bytes overflow (also those of an empty shape without its
+    /// dims of 0), or the rank is over 8.
     pub(crate) fn checked_elements(&self, op: &'static str, dtype: DType) -> Result<usize> {
         let overflow = || Error::SizeOverflow { shape: self.clone(), dtype };
         // Dims of 0 count as 1, as in NumPy: then no product of some of the dims overflows either, of which kernels take many.

@@ -15,19 +15,17 @@ fn sizes_that_overflow_are_errors_before_anything_is_taken() {
 }
 
 #[test]
-fn dims_of_an_empty_tensor_are_bounded_as_if_its_dims_of_0_were_1() -> Result<()> {
+fn an_empty_tensor_may_have_dims_of_any_size() -> Result<()> {
     let device = Device::cpu();
     for shape in [[0, 1 << 62, 1 << 62], [2, usize::MAX, 0], [1 << 61, 0, 1]] {
-        assert!(matches!(Tensor::zeros(shape, DType::F32, &device), Err(Error::SizeOverflow { .. })));
+        let x = Tensor::zeros(shape, DType::F32, &device)?;
+        assert_eq!((x.elem_count(), x.dims(), x.to_vec::<f32>()?), (0, &shape[..], vec![]));
+        assert!(format!("{x} {x:?}").len() < 4000);
+        // Products of some of its dims overflow, so ops refuse it.
+        assert!(matches!(x.exp(), Err(Error::SizeOverflow { .. })));
+        assert!(matches!(x.sum(0), Err(Error::SizeOverflow { .. })));
+        assert!(matches!(x.t(), Err(Error::SizeOverflow { .. })));
     }
-    let x = Tensor::zeros((0, 1 << 30, 1 << 30), DType::F32, &device)?;
-    assert_eq!((x.elem_count(), x.dims()), (0, &[0, 1 << 30, 1 << 30][..]));
-    assert_eq!(x.to_vec::<f32>()?, []);
-    assert_eq!(x.exp()?.t()?.contiguous()?.narrow(1, 5, 10)?.flatten_all()?.dims(), [0]);
-    assert_eq!(x.flatten(1, 2)?.dims(), [0, 1 << 60]);
-    assert!(matches!(x.to_dtype(DType::F64), Err(Error::SizeOverflow { .. })));
-    assert!(matches!(x.expand((4, 0, 1 << 30, 1 << 30)), Err(Error::SizeOverflow { .. })));
-    assert_eq!(x.sum_all()?.to_scalar::<f32>()?, 0.0);
     Ok(())
 }
 
