@@ -39,6 +39,9 @@ pub struct SourceInfo {
     pub granularity: usize,
     /// All bytes of the device.
     pub capacity: usize,
+    /// Whether addresses and physical memory are two things, so that pages can be moved: `reserve`, `create`, `map` and their
+    /// kin work. Where not, `allocate` and `free` do.
+    pub virtual_memory: bool,
 }
 
 /// Free and total bytes as the driver counts them.
@@ -67,12 +70,23 @@ pub trait Source: Send + Sync + 'static {
     fn create(&self, bytes: usize) -> Result<Handle>;
     /// Gives physical memory back once its last mapping is gone.
     fn destroy(&self, handle: Handle) -> Result<()>;
-    /// Maps a handle at an address inside a reserved range.
+    /// Maps a handle at an address inside a reserved range. A handle may be mapped at several addresses at once.
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()>;
     /// Allows the device to read and write a mapped range.
     fn set_access(&self, address: u64, bytes: usize) -> Result<()>;
     /// Unmaps whole handles. The device must have finished with the range.
     fn unmap(&self, address: u64, bytes: usize) -> Result<()>;
+
+    /// Takes memory at an address of the driver's choosing, on a source with no virtual memory.
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        let _ = bytes;
+        Err(SourceError::Unsupported("this source hands out pages, not whole allocations"))
+    }
+    /// Gives memory of `allocate` back. The device must have finished with it.
+    fn free(&self, address: u64, bytes: usize) -> Result<()> {
+        let _ = (address, bytes);
+        Err(SourceError::Unsupported("this source hands out pages, not whole allocations"))
+    }
 
     /// A new queue of work.
     fn new_stream(&self) -> Result<RawStream>;

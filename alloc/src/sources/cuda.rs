@@ -46,8 +46,13 @@ impl CudaSource {
             // SAFETY: both pointers are valid.
             unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &properties(location), recommended) }
         })?;
-        let info =
-            SourceInfo { name: format!("cuda:{ordinal}"), kind: SourceKind::Cuda, granularity, capacity: facts.total_memory };
+        let info = SourceInfo {
+            name: format!("cuda:{ordinal}"),
+            kind: SourceKind::Cuda,
+            granularity,
+            capacity: facts.total_memory,
+            virtual_memory: true,
+        };
         Ok(CudaSource { info, context, location, events: Mutex::default() })
     }
 

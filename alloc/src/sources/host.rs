@@ -36,7 +36,8 @@ impl HostSource {
     /// All of the host's memory: `MemTotal` of `/proc/meminfo`, or 8 GiB where there is no such file.
     pub fn new() -> Result<HostSource> {
         let capacity = meminfo("MemTotal").unwrap_or(ASSUMED);
-        let info = SourceInfo { name: "cpu".into(), kind: SourceKind::Host, granularity: GRANULARITY, capacity };
+        let info =
+            SourceInfo { name: "cpu".into(), kind: SourceKind::Host, granularity: GRANULARITY, capacity, virtual_memory: true };
         Ok(HostSource { info, ranges: Mutex::default(), taken: AtomicUsize::new(0) })
     }
 }

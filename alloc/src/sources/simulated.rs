@@ -70,7 +70,13 @@ impl State {
 impl SimulatedSource {
     /// A device named `name` of `capacity` bytes.
     pub fn new(name: impl Into<String>, capacity: usize) -> SimulatedSource {
-        let info = SourceInfo { name: name.into(), kind: SourceKind::Simulated, granularity: GRANULARITY, capacity };
+        let info = SourceInfo {
+            name: name.into(),
+            kind: SourceKind::Simulated,
+            granularity: GRANULARITY,
+            capacity,
+            virtual_memory: true,
+        };
         SimulatedSource { info, state: Mutex::new(State { end: BASE, ..State::default() }) }
     }
 
