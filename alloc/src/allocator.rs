@@ -1,23 +1,51 @@
-//! The caching allocator: one arena of addresses that grows at its tail, and the ladder a miss climbs.
+//! The caching allocator's public handle: what a user asks, and how it is set up.
 
 use crate::core::{Core, lock};
+use crate::ladder::Ask;
 use crate::log::Log;
-use crate::table::NONE;
-use crate::{AllocError, Block, Category, LogEvent, MemoryStats, Result, Source, SourceInfo, Stream};
+use crate::policies::Paged;
+use crate::table::{NONE, Tag};
+use crate::{
+    AllocError, Block, Category, LogEvent, MemoryStats, Policy, PrivatePool, ReclaimHook, Result, Source, SourceInfo, Stream,
+};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// How an allocator is set up.
-#[derive(Clone, Debug, Default)]
 pub struct AllocatorConfig {
     /// At most this many bytes are taken from the device.
     pub limit: Option<usize>,
+    /// Where blocks lie and how memory grows; [`Paged`] unless another is chosen.
+    pub policy: Box<dyn Policy>,
+    /// Overwrite freed bytes with 0xFF (NaN in every float format), in stream order, so that a use after free shows.
+    pub poison: bool,
+}
+
+impl Default for AllocatorConfig {
+    fn default() -> AllocatorConfig {
+        AllocatorConfig { limit: None, policy: Box::new(Paged::default()), poison: false }
+    }
+}
+
+impl AllocatorConfig {
+    /// The default with another policy.
+    pub fn with_policy(policy: impl Policy) -> AllocatorConfig {
+        AllocatorConfig { policy: Box::new(policy), ..AllocatorConfig::default() }
+    }
+}
+
+impl std::fmt::Debug for AllocatorConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let AllocatorConfig { limit, policy, poison } = self;
+        f.debug_struct("AllocatorConfig").field("limit", limit).field("policy", &policy.name()).field("poison", poison).finish()
+    }
 }
 
 /// The caching allocator of one device. Cheap to clone; the device's memory goes back when the last clone, stream and
 /// block are gone.
 #[derive(Clone)]
 pub struct Allocator {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     compute: Stream,
 }
 
@@ -27,13 +55,17 @@ impl Allocator {
     /// # Errors
     /// What the source says when it cannot reserve addresses or make a stream.
     pub fn new(source: Arc<dyn Source>, config: AllocatorConfig) -> Result<Allocator> {
-        let core = Core::new(source, config.limit)?;
+        let core = Core::new(source, config)?;
         let compute = Stream { inner: core.open_stream()? };
         Ok(Allocator { core, compute })
     }
     /// Facts about the source.
     pub fn info(&self) -> &SourceInfo {
         &self.core.info
+    }
+    /// The policy it was made with.
+    pub fn policy(&self) -> &dyn Policy {
+        &*self.core.policy
     }
     /// The stream made with the allocator, id 0.
     pub fn compute_stream(&self) -> &Stream {
@@ -48,53 +80,99 @@ impl Allocator {
         Ok(Stream { inner: self.core.open_stream()? })
     }
     /// A block of `bytes` bytes for use on `stream`, aligned to 512 bytes, its contents undefined. Zero bytes take no memory.
+    /// Reports name the line that called this.
     ///
     /// # Errors
-    /// `OutOfMemory` with a report when no set of idle pages and no growth within the limit can serve it; `SizeOverflow`;
+    /// `OutOfMemory` with a report when no set of free pages and no growth within the limit can serve it; `SizeOverflow`;
     /// `WrongDevice` if the stream is another allocator's; an error that an earlier drop could not return.
+    #[track_caller]
     pub fn allocate(&self, bytes: usize, stream: &Stream, category: Category) -> Result<Block> {
+        self.allocate_at(bytes, stream, category, Location::caller())
+    }
+    /// As [`allocate`](Allocator::allocate), for the line `site`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn allocate_at(
+        &self,
+        bytes: usize,
+        stream: &Stream,
+        category: Category,
+        site: &'static Location<'static>,
+    ) -> Result<Block> {
+        let core = &*self.core;
+        let size = if bytes == 0 { 0 } else { core.block_size(bytes)? };
+        let region = core.policy.zone(size, category) as u16;
+        self.serve(Ask { bytes, size, region }, stream, category, site)
+    }
+    pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category, site: &'static Location<'static>) -> Result<Block> {
         let core = &*self.core;
         core.check()?;
         if !Arc::ptr_eq(&self.core, &stream.inner.core) {
             let (block, stream) = (core.info.name.clone(), stream.inner.core.info.name.clone());
             return Err(AllocError::WrongDevice { block, stream });
         }
-        let size = Core::block_size(bytes)?;
         let home = stream.inner.clone();
         let mut shared = lock(&core.shared);
-        let index = match size {
-            0 => NONE,
+        let found = match ask.size {
+            0 => Some(NONE),
             // More than any device has must not reach the bins.
-            _ if size > core.info.capacity => {
+            size if size > core.info.capacity => None,
+            _ => core.take(&mut shared, &ask, home.id),
+        };
+        let index = match found {
+            Some(index) => index,
+            None => {
                 drop(shared);
-                let index = core.climb(bytes, size, &home)?;
+                let index = core.climb(&ask, &home)?;
                 shared = lock(&core.shared);
                 index
             }
-            _ => match core.take(&mut shared, size, home.id) {
-                Some(index) => index,
-                None => {
-                    drop(shared);
-                    let index = core.climb(bytes, size, &home)?;
-                    shared = lock(&core.shared);
-                    index
-                }
-            },
         };
-        let (id, address) = shared.hand_out(index, bytes, home.id, category);
+        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site, category });
         drop(shared);
         let address = if index == NONE { core.base } else { address };
-        Ok(Block::new(home, address, bytes, id, index, category))
+        Ok(Block::new(home, address, ask.bytes, id, index, category))
+    }
+    /// A pool with pages of its own, which never move and serve nobody else: for the blocks of a captured graph.
+    ///
+    /// # Errors
+    /// What the source says when it has no addresses left.
+    pub fn private_pool(&self) -> Result<PrivatePool> {
+        PrivatePool::new(self)
+    }
+    /// Takes `bytes` bytes from the device ahead of need, as one idle piece of the compute stream in the zone of large blocks, so
+    /// that growing requests later find one range instead of many pieces.
+    ///
+    /// # Errors
+    /// As [`allocate`](Allocator::allocate).
+    #[track_caller]
+    pub fn reserve(&self, bytes: usize) -> Result<()> {
+        drop(self.allocate(bytes, &self.compute, Category::Temporaries)?);
+        Ok(())
     }
     /// Waits for pending blocks and gives all idle memory back to the device.
     ///
     /// # Errors
     /// What the driver says; the allocator stays usable.
     pub fn empty_cache(&self) -> Result<()> {
+        self.trim(0)
+    }
+    /// Gives idle memory back until at most `to` bytes are reserved, or nothing whole is idle. Waits for pending blocks first.
+    ///
+    /// # Errors
+    /// What the driver says; the allocator stays usable.
+    pub fn trim(&self, to: usize) -> Result<()> {
         self.core.check()?;
         let mut pages = lock(&self.core.slow);
-        self.core.reclaim(&mut pages, usize::MAX, None, 0)?;
-        Ok(())
+        match pages.mapped.saturating_sub(to) {
+            0 => Ok(()),
+            need => self.core.reclaim(&mut pages, need, self.compute.inner.id),
+        }
+    }
+    /// Adds someone to ask for memory before a request fails. Held weakly.
+    pub fn add_reclaim_hook(&self, hook: &Arc<ReclaimHook>) {
+        self.core.hooks.add(hook);
     }
     /// Waits until all streams are idle.
     ///
@@ -108,6 +186,10 @@ impl Allocator {
     pub fn set_limit(&self, limit: Option<usize>) {
         lock(&self.core.shared).stats.limit = limit;
     }
+    /// Limits reserved bytes to a fraction of the device, as PyTorch's `set_per_process_memory_fraction`.
+    pub fn set_limit_fraction(&self, fraction: f64) {
+        self.set_limit(Some((self.core.info.capacity as f64 * fraction) as usize));
+    }
     /// The counters now.
     pub fn stats(&self) -> MemoryStats {
         let mut shared = lock(&self.core.shared);
@@ -116,7 +198,9 @@ impl Allocator {
     }
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        lock(&self.core.shared).stats.reset_peaks();
+        let mut shared = lock(&self.core.shared);
+        shared.high_water(0);
+        shared.stats.reset_peaks();
     }
     /// The counters as a table.
     pub fn memory_summary(&self) -> String {

@@ -60,7 +60,7 @@ impl Block {
     }
     /// Moves its bytes to another row of the report.
     pub fn set_category(&self, category: Category) {
-        self.home.core.recategorize(self.bytes, &self.category, category);
+        self.home.core.recategorize(self.index, self.bytes, &self.category, category);
     }
     /// Access for work enqueued on `stream` while the token lives. Later work of `stream` is ordered after the last
     /// write, whichever stream made it.

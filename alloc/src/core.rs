@@ -4,14 +4,19 @@
 //! Locks are taken in the order slow → a block's uses → a stream's newest mark → short; no driver call that waits is made under
 //! the short one.
 
+use crate::hooks::Hooks;
+use crate::ladder::Ask;
 use crate::log::Log;
 use crate::mark::{Mark, Pending, Wait};
 use crate::pages::Pages;
 use crate::size::{ALIGN, round_up};
 use crate::stream::StreamInner;
-use crate::table::{NONE, State, Table};
+use crate::table::{NONE, State, Table, Tag};
 use crate::uses::Uses;
-use crate::{AllocError, Category, LogEvent, MemoryStats, Result, Source, SourceError, SourceInfo, SourceKind, StreamId};
+use crate::{
+    AllocError, AllocatorConfig, Category, LogEvent, MemoryStats, Policy, Result, Source, SourceError, SourceInfo, SourceKind,
+    StreamId, Zone,
+};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,6 +31,10 @@ pub(crate) struct Core {
     pub(crate) info: SourceInfo,
     pub(crate) shared: Mutex<Shared>,
     pub(crate) slow: Mutex<Pages>,
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) hooks: Hooks,
+    /// Freed bytes are overwritten.
+    pub(crate) poison: bool,
     /// Where zero-byte blocks lie.
     pub(crate) base: u64,
     failed: AtomicBool,
@@ -43,35 +52,57 @@ pub(crate) struct Shared {
     pub(crate) log: Option<Log>,
     /// Id of the next block.
     pub(crate) next_id: u64,
+    /// The peak of requested bytes, kept when the counters' peaks are reset.
+    peak: usize,
+    /// Private pools whose regions may be used again.
+    pub(crate) free_regions: Vec<u16>,
 }
 
 impl Shared {
     /// Counts and numbers a block that was just taken; returns its id and address.
-    pub(crate) fn hand_out(&mut self, index: u32, bytes: usize, owner: u32, category: Category) -> (u64, u64) {
+    pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
-        self.stats.add(bytes, category);
+        self.stats.add(tag.bytes, tag.category);
         if let Some(log) = &mut self.log {
-            log.push(LogEvent::Alloc { id: log.number(id), bytes, stream: StreamId(owner), category });
+            log.push(LogEvent::Alloc { id: log.number(id), bytes: tag.bytes, stream: StreamId(owner), category: tag.category });
         }
-        (id, if index == NONE { 0 } else { self.table.get(index).address })
+        if index == NONE {
+            return (id, 0);
+        }
+        self.table.set_tag(index, tag);
+        (id, self.table.get(index).address)
+    }
+    /// The most bytes that were ever asked for at once, with `more` now.
+    pub(crate) fn high_water(&mut self, more: usize) -> usize {
+        self.peak = self.peak.max(self.stats.requested.peak).max(self.stats.requested.current + more);
+        self.peak
     }
 }
 
 impl Core {
-    pub(crate) fn new(source: Arc<dyn Source>, limit: Option<usize>) -> Result<Arc<Core>> {
+    pub(crate) fn new(source: Arc<dyn Source>, config: AllocatorConfig) -> Result<Arc<Core>> {
         let info = source.info().clone();
-        let pages = Pages::new(&*source)?;
-        let base = pages.base;
-        let stats = MemoryStats { limit, ..MemoryStats::default() };
-        let table = Table::new(base);
-        let shared = Shared { table, pending: Vec::new(), streams: Vec::new(), stats, log: None, next_id: 0 };
+        let mut pages = Pages::new(&*source);
+        let mut table = Table::new();
+        let mut base = None;
+        for zone in Zone::ALL {
+            let range = pages.add_range(&*source)?;
+            base = base.or(range);
+            table.add_region(range, zone == Zone::Small, false);
+        }
+        let stats = MemoryStats { limit: config.limit, ..MemoryStats::default() };
+        let (pending, streams, free_regions) = Default::default();
+        let shared = Shared { table, pending, streams, stats, log: None, next_id: 0, peak: 0, free_regions };
         Ok(Arc::new(Core {
             source,
             info,
             shared: Mutex::new(shared),
             slow: Mutex::new(pages),
-            base,
+            policy: config.policy,
+            hooks: Hooks::default(),
+            poison: config.poison,
+            base: base.unwrap_or(ALIGN as u64),
             failed: AtomicBool::new(false),
             deferred: Mutex::new(None),
         }))
@@ -128,7 +159,7 @@ impl Core {
                 table.set_owner(entry.index, 0);
             }
         }
-        for index in table.idle_of(id) {
+        for index in table.all_idle_of(id) {
             table.hold(index);
             table.set_owner(index, 0);
             if done {
@@ -172,9 +203,12 @@ impl Core {
         drop(uses);
     }
 
-    pub(crate) fn recategorize(&self, bytes: usize, cell: &AtomicU8, to: Category) {
+    pub(crate) fn recategorize(&self, index: u32, bytes: usize, cell: &AtomicU8, to: Category) {
         let mut shared = lock(&self.shared);
         let from = cell.swap(to as u8, Ordering::Relaxed);
+        if index != NONE {
+            shared.table.set_category(index, to);
+        }
         shared.stats.recategorize(bytes, from, to);
     }
 
@@ -195,19 +229,32 @@ impl Core {
     }
 
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
-    pub(crate) fn take(&self, shared: &mut Shared, size: usize, owner: u32) -> Option<u32> {
-        let mut found = shared.table.find(size, owner);
-        if !shared.pending.is_empty() && !matches!(found, Some((_, true))) && self.poll(shared) {
-            found = shared.table.find(size, owner);
+    pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
+        let search = self.policy.search();
+        let mut found = shared.table.find(ask.size, ask.region, owner, search);
+        if !shared.pending.is_empty() {
+            let exact = found.is_some_and(|index| shared.table.get(index).size == ask.size);
+            if !exact && self.poll(shared) {
+                found = shared.table.find(ask.size, ask.region, owner, search);
+            }
         }
-        let (index, _) = found?;
-        shared.table.claim(index, size);
+        let index = found?;
+        shared.table.hold(index);
+        self.cut(shared, index, ask.size);
         Some(index)
     }
+    /// Makes a held block live for `size` bytes; a rest that the policy keeps becomes idle.
+    pub(crate) fn cut(&self, shared: &mut Shared, index: u32, size: usize) {
+        let cut = self.cuts(shared.table.get(index).size, size);
+        shared.table.trim(index, size, cut);
+    }
+    pub(crate) fn cuts(&self, whole: usize, size: usize) -> bool {
+        whole > size && self.policy.keeps_rest(size, whole - size)
+    }
 
-    /// The size of a block for `bytes` bytes.
-    pub(crate) fn block_size(bytes: usize) -> Result<usize> {
-        match round_up(bytes, ALIGN) {
+    /// The size of a block for `bytes` > 0 bytes.
+    pub(crate) fn block_size(&self, bytes: usize) -> Result<usize> {
+        match round_up(self.policy.block_size(bytes).max(bytes), ALIGN) {
             Some(size) if size <= isize::MAX as usize => Ok(size),
             _ => Err(AllocError::SizeOverflow(bytes as u128)),
         }

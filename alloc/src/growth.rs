@@ -1,17 +1,22 @@
-//! Where to grow: at the tail or in a hole, next to idle memory of the same stream, by as little as possible.
+//! Where a region grows: at its tail or in a hole, next to idle memory of the same stream, by as little as possible.
 
+use crate::Growth;
 use crate::size::round_up;
-use crate::table::{NONE, State, Table};
+use crate::table::{NONE, Table};
 
 /// Idle neighbours and the new bytes between them.
 pub(crate) struct Plan {
-    left: u32,
-    right: u32,
+    pub(crate) left: u32,
+    pub(crate) right: u32,
     /// `NONE` at the tail.
     hole: u32,
     from_end: bool,
-    bytes: usize,
+    pub(crate) bytes: usize,
     address: u64,
+    /// The most bytes the place has.
+    pub(crate) room: usize,
+    /// The new bytes are a segment.
+    wall: bool,
 }
 
 /// A plan whose blocks are held while the driver maps `bytes` at `address`.
@@ -23,81 +28,102 @@ pub(crate) struct Grown {
     pub(crate) bytes: usize,
 }
 
-/// What growth may use.
+/// The place and the unit of growth, in bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Room {
-    /// Wanted unit of growth, and the least possible one; bytes.
+pub(crate) struct Place {
+    pub(crate) region: u16,
+    /// Id of the stream.
+    pub(crate) owner: u32,
+    /// Wanted unit of growth, and the least possible one.
     pub(crate) page: usize,
     pub(crate) granularity: usize,
     /// End of the reserved addresses.
     pub(crate) end: u64,
-    /// Bytes left under the limit.
-    pub(crate) budget: usize,
 }
 
-impl Room {
-    /// `missing` in whole pages, coarse if possible, within `most` bytes.
+impl Place {
+    /// `missing` bytes in whole pages, coarse if possible, within `most` bytes.
     fn fit(&self, missing: usize, most: usize) -> Option<usize> {
-        [self.page, self.granularity].into_iter().find_map(|unit| round_up(missing, unit).filter(|b| *b <= most.min(self.budget)))
+        [self.page, self.granularity].into_iter().find_map(|unit| round_up(missing, unit).filter(|bytes| *bytes <= most))
     }
 }
 
 impl Plan {
-    /// The plan that maps the fewest bytes for a block of `size` bytes of `owner`; the lowest address on ties.
-    pub(crate) fn best(table: &Table, size: usize, owner: u32, room: Room) -> Option<Plan> {
-        let idle = |index: u32| if table.is_idle(index, owner) { (index, table.get(index).size) } else { (NONE, 0) };
-        let (left, before) = idle(table.last());
-        let addresses = (room.end - table.top()) as usize;
-        let tail = room.fit(size.saturating_sub(before), addresses).map(|bytes| Plan {
-            left,
-            right: NONE,
-            hole: NONE,
-            from_end: false,
-            bytes,
-            address: table.top(),
-        });
-        let holes = table.holes.iter().flat_map(|hole| {
+    /// How `growth` would serve a block of `size` bytes.
+    pub(crate) fn of(growth: Growth, table: &Table, size: usize, place: Place) -> Option<Plan> {
+        match growth {
+            Growth::Pages { .. } => Plan::pages(table, size, place),
+            Growth::Segments(segment) => Plan::segment(table, round_up(size.max(segment), place.granularity)?, place),
+        }
+    }
+
+    /// The plan that adds the fewest bytes; the lowest address on ties.
+    fn pages(table: &Table, size: usize, place: Place) -> Option<Plan> {
+        let idle = |index: u32| if table.is_idle(index, place.owner) { (index, table.get(index).size) } else { (NONE, 0) };
+        let (left, before) = idle(table.last(place.region));
+        let (address, room) = (table.top(place.region), (place.end - table.top(place.region)) as usize);
+        let tail = place.fit(size.saturating_sub(before), room);
+        let tail = tail.map(|bytes| Plan { left, right: NONE, hole: NONE, from_end: false, bytes, address, room, wall: false });
+        let holes = table.regions[place.region as usize].holes.iter().flat_map(|hole| {
             let record = table.get(*hole);
-            debug_assert_eq!(record.state, State::Hole);
-            let ((left, before), (right, after)) = (idle(record.prev), idle(record.next));
-            let plan = |left, right, from_end, bytes| Plan { left, right, hole: *hole, from_end, bytes, address: record.address };
-            let start = room.fit(size.saturating_sub(before), record.size).map(|bytes| plan(left, NONE, false, bytes));
-            let end = room.fit(size.saturating_sub(after), record.size).map(|bytes| plan(NONE, right, true, bytes));
-            let whole = (before + record.size + after >= size && record.size <= room.budget)
-                .then(|| plan(left, right, false, record.size));
+            let ((left, before), (mut right, mut after)) = (idle(record.prev), idle(record.next));
+            if right != NONE && table.get(right).wall {
+                (right, after) = (NONE, 0);
+            }
+            let (address, room, wall) = (record.address, record.size, false);
+            let plan = |left, right, from_end, bytes| Plan { left, right, hole: *hole, from_end, bytes, address, room, wall };
+            let start = place.fit(size.saturating_sub(before), room).map(|bytes| plan(left, NONE, false, bytes));
+            let end = place.fit(size.saturating_sub(after), room).map(|bytes| plan(NONE, right, true, bytes));
+            let whole = (before + record.size + after >= size).then(|| plan(left, right, false, record.size));
             [start, end, whole].into_iter().flatten()
         });
         holes.chain(tail).min_by_key(|plan| (plan.bytes, plan.address))
     }
 
+    /// A segment of `bytes` in the first hole that has room, else at the tail.
+    fn segment(table: &Table, bytes: usize, place: Place) -> Option<Plan> {
+        let holes = table.regions[place.region as usize].holes.iter();
+        let fits = holes.filter(|hole| table.get(**hole).size >= bytes).min_by_key(|hole| table.get(**hole).address);
+        let top = table.top(place.region);
+        let (hole, address) = match fits {
+            Some(hole) => (*hole, table.get(*hole).address),
+            None if (place.end - top) as usize >= bytes => (NONE, top),
+            None => return None,
+        };
+        Some(Plan { left: NONE, right: NONE, hole, from_end: false, bytes, address, room: bytes, wall: true })
+    }
+
+    /// Whether the place may take more than `bytes`.
+    pub(crate) fn is_tail(&self) -> bool {
+        self.hole == NONE && !self.wall
+    }
+
     /// Takes the plan's blocks out of everybody's reach.
-    pub(crate) fn hold(self, table: &mut Table, owner: u32) -> Grown {
+    pub(crate) fn hold(self, table: &mut Table, place: Place) -> Grown {
         for index in [self.left, self.right] {
             if index != NONE {
                 table.hold(index);
             }
         }
         let gap = match self.hole {
-            NONE => table.append(self.bytes, owner),
-            hole => table.fill(hole, self.bytes, self.from_end, owner),
+            NONE => table.append(self.bytes, place.region, place.owner, self.wall),
+            hole => table.fill(hole, self.bytes, self.from_end, place.owner, self.wall),
         };
         Grown { left: self.left, right: self.right, gap, address: table.get(gap).address, bytes: self.bytes }
     }
 }
 
 impl Grown {
-    /// Makes one live block of it for `size` bytes; the rest becomes idle.
-    pub(crate) fn join(self, table: &mut Table, size: usize) -> u32 {
+    /// Makes one held block of it.
+    pub(crate) fn join(self, table: &mut Table) -> u32 {
         if self.right != NONE {
             table.merge(self.gap);
         }
-        let mut index = self.gap;
-        if self.left != NONE {
-            table.merge(self.left);
-            index = self.left;
+        if self.left == NONE {
+            return self.gap;
         }
-        table.trim(index, size);
-        index
+        table.merge(self.left);
+        self.left
     }
     /// Puts everything back. If the driver kept pages in the gap, nobody may ever use it: it stays held.
     pub(crate) fn undo(self, table: &mut Table, pages_left: bool) {

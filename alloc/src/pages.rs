@@ -1,41 +1,70 @@
-//! The pages of an arena: physical handles mapped into one reserved range. Driver calls only; called under the slow mutex.
+//! The pages of an arena: physical handles and the addresses they are mapped at. Driver calls only; called under the slow mutex.
+//!
+//! A page that moves is mapped at its new address first and *leaves* the old one later, once the device has finished with it.
+//! Between, it has two addresses, of which no block has the old one.
 
+use crate::mark::Mark;
 use crate::{Handle, Source, SourceError, SourceKind};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Until an arena holds this many bytes its pages are small, since a page is the unit of giving back; beyond, fewer calls win.
+/// Until an allocator holds this many bytes its pages are small, since a page is the unit of movement; beyond, fewer calls win.
 const FINE_UNTIL: usize = 8 << 30;
 const FINE: usize = 2 << 20;
 const COARSE: usize = 16 << 20;
 /// From this size on, the driver is asked for its free bytes before pages are taken.
 const ASK_FIRST: usize = 256 << 20;
 
+type Result<T> = std::result::Result<T, SourceError>;
+
 pub(crate) struct Pages {
-    /// First address of the reserved range.
-    pub(crate) base: u64,
-    /// Length of the range.
-    pub(crate) range: usize,
+    /// Reserved addresses of each region, (0, 0) where it has none.
+    ranges: Vec<(u64, usize)>,
     /// Mapped pages by address.
     pages: BTreeMap<u64, (usize, Handle)>,
+    leaving: Vec<Leaving>,
     granularity: usize,
-    /// Bytes mapped.
+    /// Bytes taken from the device.
     pub(crate) mapped: usize,
-    /// Driver calls that took or gave memory.
+    /// Physical pages, or whole allocations, taken and given back so far.
+    pub(crate) taken: u64,
+    pub(crate) given: u64,
+    /// Driver calls that took, gave or moved memory.
     pub(crate) calls: u64,
 }
 
+/// An address that its page has left, until the device has finished with it.
+struct Leaving {
+    index: u32,
+    address: u64,
+    bytes: usize,
+    marks: Vec<Arc<Mark>>,
+}
+
 impl Pages {
-    /// Reserves addresses for an arena over `source`: many times the device's memory, since pages that come back from holes
-    /// leave gaps behind, and less where that is refused.
-    pub(crate) fn new(source: &dyn Source) -> Result<Pages, SourceError> {
+    pub(crate) fn new(source: &dyn Source) -> Pages {
+        let granularity = source.info().granularity.max(1);
+        let (ranges, pages, leaving) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Pages { ranges, pages, leaving, granularity, mapped: 0, taken: 0, given: 0, calls: 0 }
+    }
+
+    /// Reserves addresses for the next region: many times the device's memory, since pages that move leave gaps behind, and less
+    /// where that is refused. `None` on a source that chooses addresses itself.
+    pub(crate) fn add_range(&mut self, source: &dyn Source) -> Result<Option<u64>> {
         let info = source.info();
-        let granularity = info.granularity.max(1);
-        let whole = info.capacity.next_multiple_of(granularity).max(granularity);
+        if !info.virtual_memory {
+            self.ranges.push((0, 0));
+            return Ok(None);
+        }
+        let whole = info.capacity.next_multiple_of(self.granularity).max(self.granularity);
         let mut last = SourceError::OutOfMemory;
         for times in [16, 4, 2, 1] {
             let Some(range) = whole.checked_mul(times) else { continue };
             match source.reserve(range) {
-                Ok(base) => return Ok(Pages { base, range, pages: BTreeMap::new(), granularity, mapped: 0, calls: 0 }),
+                Ok(base) => {
+                    self.ranges.push((base, range));
+                    return Ok(Some(base));
+                }
                 Err(error) => last = error,
             }
         }
@@ -46,42 +75,67 @@ impl Pages {
     pub(crate) fn granularity(&self) -> usize {
         self.granularity
     }
-    /// The size of a page taken now.
-    pub(crate) fn page(&self) -> usize {
+    /// The size of a page where few calls matter more than fit.
+    pub(crate) fn coarse(&self) -> usize {
         let page = if self.mapped < FINE_UNTIL { FINE } else { COARSE };
         page.next_multiple_of(self.granularity)
     }
-    /// The end of the reserved range.
-    pub(crate) fn end(&self) -> u64 {
-        self.base + self.range as u64
+    /// The end of a region's addresses.
+    pub(crate) fn end(&self, region: u16) -> u64 {
+        let (base, bytes) = self.ranges[region as usize];
+        base + bytes as u64
     }
 
-    /// Takes pages for `bytes` bytes and maps them at `at`; on an error everything is as before.
-    pub(crate) fn map(&mut self, source: &dyn Source, at: u64, bytes: usize) -> Result<(), SourceError> {
+    /// Maps the pages at `moved` and then `fresh` new bytes side by side at `at`, in pages of `unit`; the moved ones keep their old
+    /// addresses as well. On an error everything is as before, unless the driver refuses even that: then `mapped` differs.
+    pub(crate) fn map(&mut self, source: &dyn Source, at: u64, moved: &[(u64, usize)], fresh: usize, unit: usize) -> Result<()> {
         // A large request that the device cannot serve would cost thousands of calls there and back.
-        if bytes >= ASK_FIRST && source.info().kind != SourceKind::Host && source.memory_info()?.free < bytes {
+        if fresh >= ASK_FIRST && source.info().kind != SourceKind::Host && source.memory_info()?.free < fresh {
             return Err(SourceError::OutOfMemory);
         }
-        let mut done = 0;
+        let from = at + moved.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
+        let (mut done, mut aliases) = (0, Vec::new());
         let result = loop {
-            if done == bytes {
+            // New pages first: they are what may fail.
+            if done < fresh {
+                let size = unit.min(fresh - done);
+                match self.map_new(source, from + done as u64, size) {
+                    Ok(()) => done += size,
+                    Err(error) => break Err(error),
+                }
+            } else if aliases.len() < moved.len() {
+                let to = aliases.last().map_or(at, |(address, bytes, _, _)| address + *bytes as u64);
+                let (old, bytes) = moved[aliases.len()];
+                let handle = self.pages[&old].1;
                 self.calls += 1;
-                break source.set_access(at, bytes);
-            }
-            let (address, size) = (at + done as u64, self.page().min(bytes - done));
-            match self.map_one(source, address, size) {
-                Ok(()) => done += size,
-                Err(error) => break Err(error),
+                match source.map(to, bytes, handle) {
+                    Ok(()) => aliases.push((to, bytes, handle, old)),
+                    Err(error) => break Err(error),
+                }
+            } else {
+                self.calls += 1;
+                break source.set_access(at, (from - at) as usize + fresh);
             }
         };
-        if result.is_err() && done > 0 {
-            // The first error is the one to report; a page that cannot be unmapped now stays the driver's.
-            let _ = self.unmap(source, at, done);
+        if result.is_err() {
+            // The first error is the one to report; what cannot be unmapped now stays the driver's.
+            for (address, bytes, ..) in &aliases {
+                self.calls += 1;
+                let _ = source.unmap(*address, *bytes);
+            }
+            if done > 0 {
+                let _ = self.unmap(source, from, done);
+            }
+            return result;
         }
-        result
+        for (address, bytes, handle, old) in aliases {
+            self.pages.remove(&old);
+            self.pages.insert(address, (bytes, handle));
+        }
+        Ok(())
     }
 
-    fn map_one(&mut self, source: &dyn Source, address: u64, size: usize) -> Result<(), SourceError> {
+    fn map_new(&mut self, source: &dyn Source, address: u64, size: usize) -> Result<()> {
         self.calls += 1;
         let handle = source.create(size)?;
         self.calls += 1;
@@ -93,44 +147,110 @@ impl Pages {
         }
         self.pages.insert(address, (size, handle));
         self.mapped += size;
+        self.taken += 1;
         Ok(())
+    }
+    /// Takes a whole allocation from a source without virtual memory.
+    pub(crate) fn allocate(&mut self, source: &dyn Source, bytes: usize) -> Result<u64> {
+        self.calls += 1;
+        let address = source.allocate(bytes)?;
+        self.pages.insert(address, (bytes, Handle(address)));
+        self.mapped += bytes;
+        self.taken += 1;
+        Ok(address)
+    }
+
+    /// Notes that the piece `index`, whose pages have moved, is unmapped once `marks` are passed.
+    pub(crate) fn leave(&mut self, index: u32, address: u64, bytes: usize, marks: Vec<Arc<Mark>>) {
+        self.leaving.push(Leaving { index, address, bytes, marks });
+    }
+    /// Unmaps old addresses that the device has finished with, and returns their pieces; with `wait`, all of them. An address that
+    /// cannot be unmapped stays on the list.
+    pub(crate) fn retire(&mut self, source: &dyn Source, wait: bool) -> (Vec<u32>, Option<SourceError>) {
+        let (mut gone, mut failed) = (Vec::new(), None);
+        let mut calls = 0;
+        self.leaving.retain(|old| {
+            let done = old.marks.iter().try_fold(true, |all, mark| {
+                if wait { mark.wait().map(|()| all) } else { mark.is_complete().map(|done| all && done) }
+            });
+            let unmapped = match done {
+                Ok(true) => {
+                    calls += 1;
+                    source.unmap(old.address, old.bytes).map(|()| true)
+                }
+                other => other,
+            };
+            let gone_now = matches!(unmapped, Ok(true));
+            if gone_now {
+                gone.push(old.index);
+            }
+            failed = unmapped.err().or(failed.take());
+            !gone_now
+        });
+        self.calls += calls;
+        (gone, failed)
     }
 
     /// Unmaps whole pages and gives them back, one by one, as the driver wants it. Stops at a page that cannot be unmapped.
-    pub(crate) fn unmap(&mut self, source: &dyn Source, at: u64, bytes: usize) -> Result<(), SourceError> {
+    pub(crate) fn unmap(&mut self, source: &dyn Source, at: u64, bytes: usize) -> Result<()> {
         let run: Vec<(u64, usize, Handle)> =
             self.pages.range(at..at + bytes as u64).map(|(address, (size, handle))| (*address, *size, *handle)).collect();
         let mut result = Ok(());
         for (address, size, handle) in run {
-            self.calls += 2;
-            source.unmap(address, size)?;
+            let gone = if source.info().virtual_memory {
+                self.calls += 2;
+                source.unmap(address, size)?;
+                source.destroy(handle)
+            } else {
+                self.calls += 1;
+                source.free(address, size)?;
+                Ok(())
+            };
             self.pages.remove(&address);
             self.mapped -= size;
-            result = result.and(source.destroy(handle));
+            self.given += 1;
+            result = result.and(gone);
         }
         result
     }
 
-    /// The largest run of whole pages in `[from, to)` that ends last, of about `need` bytes where there are more.
-    pub(crate) fn whole_pages(&self, from: u64, to: u64, need: usize) -> Option<(u64, usize)> {
+    /// The run of whole pages in `[from, to)` that ends last: of about `need` bytes where there are more, and of no more than
+    /// `most`.
+    pub(crate) fn whole_pages(&self, from: u64, to: u64, need: usize, most: usize) -> Option<(u64, usize)> {
         let inside = |address: u64, size: usize| address >= from && address + size as u64 <= to;
         let mut run: Option<(u64, usize)> = None;
         for (address, (size, _)) in self.pages.range(from..to).rev().filter(|(address, (size, _))| inside(**address, *size)) {
             let bytes = run.map_or(0, |(_, bytes)| bytes);
-            if bytes >= need {
+            if bytes >= need || bytes + size > most {
                 break;
             }
             run = Some((*address, bytes + size));
         }
         run
     }
+    /// The pages of a run, by address.
+    pub(crate) fn list(&self, at: u64, bytes: usize) -> impl Iterator<Item = (u64, usize)> {
+        self.pages.range(at..at + bytes as u64).map(|(address, (size, _))| (*address, *size))
+    }
 
     /// Gives everything back; the device must have finished.
     pub(crate) fn release_all(&mut self, source: &dyn Source) {
-        let failed = self.unmap(source, self.base, self.range).is_err();
+        let (_, failed) = self.retire(source, true);
+        let everything = self.pages.keys().next().copied().zip(self.pages.iter().next_back());
+        let unmapped = match everything {
+            Some((first, (last, (size, _)))) => self.unmap(source, first, (last + *size as u64 - first) as usize),
+            None => Ok(()),
+        };
         // A range with something left in it cannot go back; there is nobody left to tell.
-        if !failed {
-            let _ = source.release_range(self.base, self.range);
+        if failed.is_none() && unmapped.is_ok() {
+            for region in 0..self.ranges.len() {
+                let _ = self.release_range(source, region as u16);
+            }
         }
+    }
+    /// Gives a region's addresses back; nothing may be mapped there.
+    pub(crate) fn release_range(&mut self, source: &dyn Source, region: u16) -> Result<()> {
+        let (base, bytes) = std::mem::take(&mut self.ranges[region as usize]);
+        if bytes == 0 { Ok(()) } else { source.release_range(base, bytes) }
     }
 }

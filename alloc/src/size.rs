@@ -1,19 +1,10 @@
-//! Sizes: rounding, when a block is split, and how bytes are shown.
+//! Sizes: rounding, and how bytes are shown.
 
 /// Every block starts and ends at a multiple of this many bytes.
 pub(crate) const ALIGN: usize = 512;
-/// Up to this size a block is split down to the last 512 bytes; above, a rest under 64 KiB stays with it.
-const SMALL: usize = 1 << 20;
-const LARGE_REST: usize = 64 << 10;
-
 /// `bytes` rounded up to a multiple of `to`; `None` on overflow.
 pub(crate) fn round_up(bytes: usize, to: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(to)
-}
-
-/// The smallest rest worth a block of its own when `size` bytes are cut from a larger block.
-pub(crate) fn least_rest(size: usize) -> usize {
-    if size <= SMALL { ALIGN } else { LARGE_REST }
 }
 
 /// Bytes for people: `512 B`, `1.50 GiB`.

@@ -46,6 +46,10 @@ pub struct MemoryStats {
     pub retries: u64,
     /// Requests refused.
     pub ooms: u64,
+    /// Times free pages were moved to serve a request.
+    pub stitches: u64,
+    /// Blocks taken over from another stream.
+    pub steals: u64,
     /// The largest idle block.
     pub largest_free: usize,
     /// Bytes of freed blocks that another stream may still be using.

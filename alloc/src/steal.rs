@@ -1,9 +1,9 @@
-//! Taking memory that other work may still use: on the device, by making the new stream wait (step 2 of the ladder), or on the
-//! host, by waiting until everything idle and pending is done (step 4). Called under the slow mutex.
+//! Taking memory that other work may still use: on the device, by making the new stream wait (steps 2 and 4 of the ladder), or on
+//! the host, by waiting until everything idle and pending is done (step 6). Called under the slow mutex.
 
 use crate::core::{Core, Shared, lock};
+use crate::ladder::Ask;
 use crate::mark::{Mark, Pending, Wait};
-use crate::size::least_rest;
 use crate::stream::{OPEN, StreamInner};
 use crate::table::State;
 use crate::{Result, SourceError};
@@ -11,21 +11,32 @@ use std::sync::{Arc, MutexGuard};
 
 /// A wait with its stream kept alive. Lists of these are declared before a lock guard, so that the end of a stream, which takes
 /// the short lock, never happens under it.
-enum Held {
+pub(crate) enum Held {
     Mark(Arc<Mark>),
     Stream(Arc<StreamInner>),
 }
 
+impl Held {
+    pub(crate) fn is(&self, other: &Held) -> bool {
+        match (self, other) {
+            (Held::Mark(a), Held::Mark(b)) => Arc::ptr_eq(a, b),
+            (Held::Stream(a), Held::Stream(b)) => a.serial == b.serial,
+            _ => false,
+        }
+    }
+}
+
 impl Core {
-    /// The best idle block of another stream, else the best pending one; `stream` waits on the device for whatever may still use
-    /// it.
-    pub(crate) fn steal(&self, size: usize, stream: &Arc<StreamInner>) -> Result<Option<u32>> {
+    /// The best idle block of another stream, or with `pending` the best one that is still in use; `stream` waits on the device
+    /// for whatever may still use it.
+    pub(crate) fn steal(&self, ask: &Ask, stream: &Arc<StreamInner>, pending: bool) -> Result<Option<u32>> {
         let mut held = Vec::new();
         let mut shared = lock(&self.shared);
-        let found = shared.steal_idle(size, stream.id, &mut held).or_else(|| {
-            debug_assert!(held.is_empty());
-            shared.steal_pending(size, stream.id, &mut held)
-        });
+        let found = if pending {
+            self.steal_pending(&mut shared, ask, stream.id, &mut held)
+        } else {
+            self.steal_idle(&mut shared, ask, stream.id, &mut held)
+        };
         drop(shared);
         let Some(index) = found else { return Ok(None) };
         let failed = held.iter().find_map(|wait| match wait {
@@ -35,6 +46,7 @@ impl Core {
         let mut shared = lock(&self.shared);
         let Some(error) = failed else {
             shared.table.set_owner(index, stream.id);
+            shared.stats.steals += 1;
             return Ok(Some(index));
         };
         // Still waited for, but by whoever finds it next.
@@ -45,6 +57,44 @@ impl Core {
         });
         shared.pending.push(Pending::new(index, waits));
         Err(error.into())
+    }
+
+    fn steal_idle(&self, shared: &mut Shared, ask: &Ask, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
+        let others = (0..shared.table.owners()).filter(|owner| *owner != thief);
+        let found = others.filter_map(|owner| shared.table.find(ask.size, ask.region, owner, self.policy.search()));
+        let index = found.min_by_key(|index| (shared.table.get(*index).size, shared.table.get(*index).address))?;
+        held.push(Held::Stream(shared.stream(shared.table.get(index).owner)?));
+        shared.table.hold(index);
+        self.cut(shared, index, ask.size);
+        Some(index)
+    }
+
+    fn steal_pending(&self, shared: &mut Shared, ask: &Ask, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
+        let table = &shared.table;
+        let fits = shared.pending.iter().enumerate().filter(|(_, entry)| {
+            let record = table.get(entry.index);
+            record.size >= ask.size && record.region == ask.region && !entry.aside && !entry.is_lost()
+        });
+        let (at, _) = fits.min_by_key(|(_, e)| (table.get(e.index).size, table.get(e.index).address))?;
+        let index = shared.pending[at].index;
+        let owner = table.get(index).owner;
+        if owner != thief {
+            held.push(Held::Stream(shared.stream(owner)?));
+        }
+        for wait in &shared.pending[at].waits {
+            match wait {
+                Wait::Mark(mark) => held.push(Held::Mark(mark.clone())),
+                Wait::Stream(_, stream) => held.push(Held::Stream(stream.upgrade()?)),
+                Wait::Never => return None,
+            }
+        }
+        let entry = shared.pending.remove(at);
+        if self.cuts(shared.table.get(index).size, ask.size) {
+            let rest = shared.table.split(index, ask.size);
+            shared.pending.push(Pending::new(rest, entry.waits));
+        }
+        shared.table.set(index, State::Live);
+        Some(index)
     }
 
     /// Waits until the device is done with everything idle or pending, and returns it merged and held, owned by `to`, with the
@@ -98,58 +148,28 @@ impl Core {
 }
 
 impl Shared {
-    fn stream(&self, id: u32) -> Option<Arc<StreamInner>> {
+    pub(crate) fn stream(&self, id: u32) -> Option<Arc<StreamInner>> {
         self.streams.get(id as usize)?.as_ref()?.1.upgrade()
-    }
-
-    fn steal_idle(&mut self, size: usize, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
-        let others = (0..self.table.owners()).filter(|owner| *owner != thief);
-        let found = others.filter_map(|owner| self.table.find(size, owner));
-        let (index, _) = found.min_by_key(|(index, _)| {
-            let record = self.table.get(*index);
-            (record.size, record.address)
-        })?;
-        held.push(Held::Stream(self.stream(self.table.get(index).owner)?));
-        self.table.claim(index, size);
-        Some(index)
-    }
-
-    fn steal_pending(&mut self, size: usize, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
-        let table = &self.table;
-        let fits = self.pending.iter().enumerate().filter(|(_, e)| table.get(e.index).size >= size && !e.is_lost());
-        let (at, _) = fits.min_by_key(|(_, e)| (table.get(e.index).size, table.get(e.index).address))?;
-        let index = self.pending[at].index;
-        let owner = table.get(index).owner;
-        if owner != thief {
-            held.push(Held::Stream(self.stream(owner)?));
-        }
-        for wait in &self.pending[at].waits {
-            match wait {
-                Wait::Mark(mark) => held.push(Held::Mark(mark.clone())),
-                Wait::Stream(_, stream) => held.push(Held::Stream(stream.upgrade()?)),
-                Wait::Never => return None,
-            }
-        }
-        let entry = self.pending.remove(at);
-        if self.table.get(index).size - size >= least_rest(size) {
-            let rest = self.table.split(index, size);
-            self.pending.push(Pending::new(rest, entry.waits));
-        }
-        self.table.set(index, State::Live);
-        Some(index)
     }
 
     /// Puts every idle and pending block aside, each waiting for its owner as well.
     fn set_aside(&mut self) {
         for owner in 0..self.table.owners() {
-            for index in self.table.idle_of(owner) {
+            for index in self.table.all_idle_of(owner) {
+                if self.table.is_pinned(index) {
+                    continue;
+                }
                 self.table.hold(index);
                 self.table.set(index, State::Pending);
                 self.pending.push(Pending::new(index, []));
             }
         }
         for entry in &mut self.pending {
-            let owner = self.table.get(entry.index).owner;
+            let record = self.table.get(entry.index);
+            if self.table.is_pinned(entry.index) {
+                continue;
+            }
+            let owner = record.owner;
             if let Some((serial, stream)) = &self.streams[owner as usize] {
                 entry.waits.push(Wait::Stream(*serial, stream.clone()));
             }
@@ -203,13 +223,13 @@ impl Shared {
             }
             !entry.aside
         });
-        clear.sort_by_key(|index| self.table.get(*index).address);
+        clear.sort_by_key(|index| (self.table.get(*index).region, self.table.get(*index).address));
         let mut merged: Vec<u32> = Vec::new();
         for index in clear {
             self.table.set(index, State::Held);
             self.table.set_owner(index, to);
             match merged.last() {
-                Some(last) if self.table.get(*last).next == index => self.table.merge(*last),
+                Some(last) if self.table.get(*last).next == index && !self.table.get(index).wall => self.table.merge(*last),
                 _ => merged.push(index),
             }
         }

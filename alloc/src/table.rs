@@ -1,11 +1,13 @@
-//! The block table: every piece of the arena in address order, in a slab addressed by `u32`.
+//! The block table: every piece of every zone in address order, in one slab addressed by `u32`.
 //!
 //! A piece is live, idle (in the bins of the stream that owns it), pending (freed, but the device may still use it), held (a
 //! driver call is working on it) or a hole (addresses with nothing mapped). Neighbours of one owner that are both idle are one
-//! block, always; so are neighbouring holes, and the arena never ends in a hole.
+//! block, always, unless a wall stands between them: the edge of a segment. Neighbouring holes are one, and a zone never ends in a
+//! hole.
 
 use crate::bins::Bins;
-use crate::size::least_rest;
+use crate::{Category, Search};
+use std::panic::Location;
 
 /// No block.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -33,7 +35,21 @@ pub(crate) struct Record {
     pub(crate) bin_next: u32,
     /// Id of the stream that may reuse it with no wait.
     pub(crate) owner: u32,
+    pub(crate) region: u16,
     pub(crate) state: State,
+    /// Whether a segment begins here: it is never merged with what lies before.
+    pub(crate) wall: bool,
+    pub(crate) tag: Tag,
+}
+
+/// What the report says about a live or pending block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tag {
+    /// Bytes asked for.
+    pub(crate) bytes: usize,
+    /// The line that asked.
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) category: Category,
 }
 
 impl Record {
@@ -42,26 +58,51 @@ impl Record {
     }
 }
 
-pub(crate) struct Table {
-    records: Vec<Record>,
-    unused: u32,
+/// A range of addresses whose blocks share pages: a zone, or a private pool.
+pub(crate) struct Region {
+    base: u64,
+    /// The last piece, or `NONE`.
     last: u32,
     /// By stream id.
     bins: Vec<Bins>,
     pub(crate) holes: Vec<u32>,
-    base: u64,
+    /// Whether its pages stay where they are.
+    pub(crate) pinned: bool,
+    /// Whether its blocks count as small ones.
+    pub(crate) small: bool,
+    /// Whether its pieces lie anywhere, with nothing in between that could be a hole.
+    scattered: bool,
+}
+
+pub(crate) struct Table {
+    records: Vec<Record>,
+    unused: u32,
+    pub(crate) regions: Vec<Region>,
+    owners: u32,
+    nobody: Tag,
 }
 
 impl Table {
-    pub(crate) fn new(base: u64) -> Table {
-        Table { records: Vec::new(), unused: NONE, last: NONE, bins: Vec::new(), holes: Vec::new(), base }
+    pub(crate) fn new() -> Table {
+        let nobody = Tag { bytes: 0, site: Location::caller(), category: Category::Temporaries };
+        Table { records: Vec::new(), unused: NONE, regions: Vec::new(), owners: 0, nobody }
     }
 
+    /// A new region, with its first address; `None` where pieces lie wherever the driver puts them.
+    pub(crate) fn add_region(&mut self, base: Option<u64>, small: bool, pinned: bool) -> u16 {
+        let bins = (0..self.owners).map(|_| Bins::new()).collect();
+        let scattered = base.is_none();
+        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, bins, holes: Vec::new(), pinned, small, scattered });
+        (self.regions.len() - 1) as u16
+    }
     pub(crate) fn get(&self, index: u32) -> &Record {
         &self.records[index as usize]
     }
     fn at(&mut self, index: u32) -> &mut Record {
         &mut self.records[index as usize]
+    }
+    fn region(&self, region: u16) -> &Region {
+        &self.regions[region as usize]
     }
     pub(crate) fn set(&mut self, index: u32, state: State) {
         self.at(index).state = state;
@@ -69,61 +110,74 @@ impl Table {
     pub(crate) fn set_owner(&mut self, index: u32, owner: u32) {
         self.at(index).owner = owner;
     }
+    pub(crate) fn set_tag(&mut self, index: u32, tag: Tag) {
+        self.at(index).tag = tag;
+    }
+    pub(crate) fn set_category(&mut self, index: u32, category: Category) {
+        self.at(index).tag.category = category;
+    }
 
     /// Makes room for the idle blocks of a stream.
     pub(crate) fn add_owner(&mut self, owner: u32) {
-        while self.bins.len() <= owner as usize {
-            self.bins.push(Bins::new());
+        self.owners = self.owners.max(owner + 1);
+        for region in &mut self.regions {
+            region.bins.resize_with(self.owners as usize, Bins::new);
         }
     }
 
-    /// Where the arena ends.
-    pub(crate) fn top(&self) -> u64 {
-        if self.last == NONE { self.base } else { self.get(self.last).end() }
+    /// Where a region ends.
+    pub(crate) fn top(&self, region: u16) -> u64 {
+        let region = self.region(region);
+        if region.last == NONE { region.base } else { self.get(region.last).end() }
     }
-    /// The last block, or `NONE`.
-    pub(crate) fn last(&self) -> u32 {
-        self.last
+    /// The last block of a region, or `NONE`.
+    pub(crate) fn last(&self, region: u16) -> u32 {
+        self.region(region).last
     }
 
-    /// An idle block of `owner` for `size` bytes; whether it fits exactly.
-    pub(crate) fn find(&self, size: usize, owner: u32) -> Option<(u32, bool)> {
-        let index = self.bins[owner as usize].find(&self.records, size)?;
-        Some((index, self.get(index).size == size))
-    }
-    /// Takes an idle block for `size` bytes; a rest worth keeping stays idle with its owner.
-    pub(crate) fn claim(&mut self, index: u32, size: usize) {
-        self.hold(index);
-        self.trim(index, size);
-    }
-    /// Makes a held block live for `size` bytes; a rest worth keeping becomes idle.
-    pub(crate) fn trim(&mut self, index: u32, size: usize) {
-        self.set(index, State::Live);
-        if self.get(index).size - size >= least_rest(size) {
-            let rest = self.split(index, size);
-            self.release(rest);
+    /// An idle block of `owner` for `size` bytes.
+    pub(crate) fn find(&self, size: usize, region: u16, owner: u32, search: Search) -> Option<u32> {
+        let this = self.region(region);
+        match search {
+            Search::BestFit => this.bins[owner as usize].find(&self.records, size),
+            Search::Tail => Some(this.last).filter(|last| self.is_idle(*last, owner) && self.get(*last).size >= size),
         }
     }
     /// Takes an idle block out of its bin.
     pub(crate) fn hold(&mut self, index: u32) {
-        let owner = self.get(index).owner as usize;
-        self.bins[owner].remove(&mut self.records, index);
+        self.unbin(index);
         self.set(index, State::Held);
+    }
+    /// Makes a held block live for `size` bytes; with `cut`, the rest becomes idle.
+    pub(crate) fn trim(&mut self, index: u32, size: usize, cut: bool) {
+        self.set(index, State::Live);
+        if cut {
+            let rest = self.split(index, size);
+            self.release(rest);
+        }
     }
     /// Makes a block idle and merges it with idle neighbours of its owner.
     pub(crate) fn release(&mut self, mut index: u32) {
-        let Record { prev, next, owner, .. } = *self.get(index);
-        if self.is_idle(next, owner) {
-            self.bins[owner as usize].remove(&mut self.records, next);
+        let Record { prev, next, owner, region, wall, .. } = *self.get(index);
+        if self.is_idle(next, owner) && !self.get(next).wall {
+            self.unbin(next);
             self.merge(index);
         }
-        if self.is_idle(prev, owner) {
-            self.bins[owner as usize].remove(&mut self.records, prev);
+        if !wall && self.is_idle(prev, owner) {
+            self.unbin(prev);
             self.merge(prev);
             index = prev;
         }
         self.set(index, State::Idle);
-        self.bins[owner as usize].push(&mut self.records, index);
+        self.regions[region as usize].bins[owner as usize].push(&mut self.records, index);
+    }
+    fn unbin(&mut self, index: u32) {
+        let Record { owner, region, .. } = *self.get(index);
+        self.regions[region as usize].bins[owner as usize].remove(&mut self.records, index);
+    }
+    /// Whether its pages stay where they are.
+    pub(crate) fn is_pinned(&self, index: u32) -> bool {
+        self.region(self.get(index).region).pinned
     }
     pub(crate) fn is_idle(&self, index: u32, owner: u32) -> bool {
         index != NONE && self.get(index).state == State::Idle && self.get(index).owner == owner
@@ -139,12 +193,13 @@ impl Table {
             prev: index,
             bin_prev: NONE,
             bin_next: NONE,
+            wall: false,
             ..first
         });
         let this = self.at(index);
         (this.size, this.next) = (size, rest);
         if first.next == NONE {
-            self.last = rest;
+            self.regions[first.region as usize].last = rest;
         } else {
             self.at(first.next).prev = rest;
         }
@@ -153,84 +208,126 @@ impl Table {
     /// Merges a block with the next one; neither may be in a bin.
     pub(crate) fn merge(&mut self, index: u32) {
         let gone = self.get(index).next;
-        let Record { size, next, .. } = *self.get(gone);
+        let Record { size, next, region, .. } = *self.get(gone);
         let this = self.at(index);
         (this.size, this.next) = (this.size + size, next);
         if next == NONE {
-            self.last = index;
+            self.regions[region as usize].last = index;
         } else {
             self.at(next).prev = index;
         }
         self.forget(gone);
     }
 
-    /// A held block of `size` bytes at the end of the arena.
-    pub(crate) fn append(&mut self, size: usize, owner: u32) -> u32 {
-        let (address, prev) = (self.top(), self.last);
-        let index =
-            self.insert(Record { address, size, prev, next: NONE, bin_prev: NONE, bin_next: NONE, owner, state: State::Held });
+    /// A held block of `size` bytes at the end of a region.
+    pub(crate) fn append(&mut self, size: usize, region: u16, owner: u32, wall: bool) -> u32 {
+        self.append_at(self.top(region), size, region, owner, wall)
+    }
+    /// A held block at an address that the driver chose, last in its region.
+    pub(crate) fn append_at(&mut self, address: u64, size: usize, region: u16, owner: u32, wall: bool) -> u32 {
+        let prev = self.last(region);
+        let index = self.insert(Record {
+            address,
+            size,
+            prev,
+            next: NONE,
+            bin_prev: NONE,
+            bin_next: NONE,
+            owner,
+            region,
+            state: State::Held,
+            wall,
+            tag: self.nobody,
+        });
         if prev != NONE {
             self.at(prev).next = index;
         }
-        self.last = index;
+        self.regions[region as usize].last = index;
         index
     }
     /// Takes `size` bytes of a hole, from its start or its end, as a held block.
-    pub(crate) fn fill(&mut self, hole: u32, size: usize, from_end: bool, owner: u32) -> u32 {
-        let whole = self.get(hole).size;
+    pub(crate) fn fill(&mut self, hole: u32, size: usize, from_end: bool, owner: u32, wall: bool) -> u32 {
+        let Record { size: whole, region, .. } = *self.get(hole);
         let index = match (whole == size, from_end) {
             (true, _) => {
-                self.holes.retain(|h| *h != hole);
+                self.regions[region as usize].holes.retain(|h| *h != hole);
                 hole
             }
             (false, true) => self.split(hole, whole - size),
             (false, false) => {
                 let rest = self.split(hole, size);
-                self.holes.retain(|h| *h != hole);
-                self.holes.push(rest);
+                let holes = &mut self.regions[region as usize].holes;
+                holes.retain(|h| *h != hole);
+                holes.push(rest);
                 hole
             }
         };
-        self.set(index, State::Held);
-        self.set_owner(index, owner);
+        let nobody = self.nobody;
+        let this = self.at(index);
+        (this.state, this.owner, this.wall, this.tag) = (State::Held, owner, wall, nobody);
         index
     }
-    /// Makes a held block a hole, one with the holes beside it; at the end of the arena, takes it off.
+    /// Makes a held block a hole, one with the holes beside it; at the end of a region, takes it off. Where there are no holes it
+    /// is forgotten.
     pub(crate) fn make_hole(&mut self, mut index: u32) {
-        let Record { prev, next, .. } = *self.get(index);
+        let Record { prev, next, region, .. } = *self.get(index);
+        if self.region(region).scattered {
+            return self.unlink(index);
+        }
+        self.at(index).wall = false;
         if next != NONE && self.get(next).state == State::Hole {
-            self.holes.retain(|h| *h != next);
+            self.regions[region as usize].holes.retain(|h| *h != next);
             self.merge(index);
         }
         if prev != NONE && self.get(prev).state == State::Hole {
-            self.holes.retain(|h| *h != prev);
+            self.regions[region as usize].holes.retain(|h| *h != prev);
             self.merge(prev);
             index = prev;
         }
-        if self.last != index {
-            self.set(index, State::Hole);
-            self.holes.push(index);
-            return;
+        if self.last(region) == index {
+            return self.unlink(index);
         }
-        let prev = self.get(index).prev;
+        self.set(index, State::Hole);
+        self.regions[region as usize].holes.push(index);
+    }
+    fn unlink(&mut self, index: u32) {
+        let Record { prev, next, region, .. } = *self.get(index);
         if prev != NONE {
-            self.at(prev).next = NONE;
+            self.at(prev).next = next;
         }
-        self.last = prev;
+        if next == NONE {
+            self.regions[region as usize].last = prev;
+        } else {
+            self.at(next).prev = prev;
+        }
         self.forget(index);
     }
 
+    /// Whether a region has no pieces.
+    pub(crate) fn is_empty(&self, region: u16) -> bool {
+        self.region(region).last == NONE
+    }
+    /// Bytes of memory in a region.
+    pub(crate) fn bytes_of(&self, region: u16) -> usize {
+        let mapped = self.in_order(region).into_iter().map(|index| self.get(index)).filter(|record| record.state != State::Hole);
+        mapped.map(|record| record.size).sum()
+    }
+
+    /// Every idle block of a stream in a region, in no order.
+    pub(crate) fn idle_of(&self, region: u16, owner: u32) -> Vec<u32> {
+        self.region(region).bins[owner as usize].all(&self.records)
+    }
     /// Every idle block of a stream, in no order.
-    pub(crate) fn idle_of(&self, owner: u32) -> Vec<u32> {
-        self.bins[owner as usize].all(&self.records)
+    pub(crate) fn all_idle_of(&self, owner: u32) -> Vec<u32> {
+        (0..self.regions.len()).flat_map(|region| self.idle_of(region as u16, owner)).collect()
     }
     /// How many streams may own blocks.
     pub(crate) fn owners(&self) -> u32 {
-        self.bins.len() as u32
+        self.owners
     }
     /// The largest idle block, in bytes.
     pub(crate) fn largest_idle(&self) -> usize {
-        self.bins.iter().map(|bins| bins.largest(&self.records)).max().unwrap_or(0)
+        self.regions.iter().flat_map(|region| &region.bins).map(|bins| bins.largest(&self.records)).max().unwrap_or(0)
     }
 
     fn insert(&mut self, record: Record) -> u32 {
@@ -250,13 +347,10 @@ impl Table {
         self.unused = index;
     }
 
-    /// The blocks in address order.
-    #[cfg(test)]
-    pub(crate) fn in_order(&self) -> Vec<Record> {
-        let mut list: Vec<Record> =
-            std::iter::successors((self.last != NONE).then_some(self.last), |i| Some(self.get(*i).prev).filter(|p| *p != NONE))
-                .map(|i| *self.get(i))
-                .collect();
+    /// The pieces of a region, in address order where it has one.
+    pub(crate) fn in_order(&self, region: u16) -> Vec<u32> {
+        let some = |index: u32| (index != NONE).then_some(index);
+        let mut list: Vec<u32> = std::iter::successors(some(self.last(region)), |index| some(self.get(*index).prev)).collect();
         list.reverse();
         list
     }
@@ -271,16 +365,16 @@ mod tests {
 
     /// What the header promises.
     fn check(table: &Table) {
-        let records = table.in_order();
-        assert_eq!(records.first().map_or(table.base, |r| r.address), table.base);
+        let records: Vec<Record> = table.in_order(0).into_iter().map(|index| *table.get(index)).collect();
+        assert_eq!(records.first().map_or(512, |r| r.address), 512);
         assert!(records.windows(2).all(|w| w[0].end() == w[1].address));
         assert!(records.windows(2).all(|w| {
             let both = |state| w[0].state == state && w[1].state == state;
-            !(both(State::Hole) || both(State::Idle) && w[0].owner == w[1].owner)
+            !(both(State::Hole) || both(State::Idle) && w[0].owner == w[1].owner && !w[1].wall)
         }));
         assert!(records.last().is_none_or(|r| r.state != State::Hole));
-        assert_eq!(records.iter().filter(|r| r.state == State::Hole).count(), table.holes.len());
-        let idle: usize = (0..table.owners()).map(|owner| table.idle_of(owner).len()).sum();
+        assert_eq!(records.iter().filter(|r| r.state == State::Hole).count(), table.regions[0].holes.len());
+        let idle: usize = (0..table.owners()).map(|owner| table.idle_of(0, owner).len()).sum();
         assert_eq!(records.iter().filter(|r| r.state == State::Idle).count(), idle);
     }
 
@@ -289,23 +383,25 @@ mod tests {
 
         #[test]
         fn blocks_tile_the_arena_and_neighbours_are_merged(steps in prop::collection::vec((0..6u8, any::<u16>(), 0..2u32), 1..200)) {
-            let mut table = Table::new(512);
+            let mut table = Table::new();
+            table.add_region(Some(512), false, false);
             table.add_owner(1);
             let mut live = Vec::new();
             for (what, n, owner) in steps {
                 let size = (usize::from(n) % 64 + 1) * 512;
                 match what {
-                    0 => live.push(table.append(UNIT, owner)),
+                    0 => live.push(table.append(UNIT, 0, owner, n % 4 == 0)),
                     1 if !live.is_empty() => table.release(live.swap_remove(usize::from(n) % live.len())),
                     2 if !live.is_empty() => table.make_hole(live.swap_remove(usize::from(n) % live.len())),
-                    3 if !table.holes.is_empty() => {
-                        let hole = table.holes[usize::from(n) % table.holes.len()];
-                        live.push(table.fill(hole, size.min(table.get(hole).size), n % 2 == 0, owner));
+                    3 if !table.regions[0].holes.is_empty() => {
+                        let hole = table.regions[0].holes[usize::from(n) % table.regions[0].holes.len()];
+                        live.push(table.fill(hole, size.min(table.get(hole).size), n % 2 == 0, owner, n % 8 == 0));
                     }
                     _ => {
-                        if let Some((index, _)) = table.find(size, owner) {
+                        if let Some(index) = table.find(size, 0, owner, Search::BestFit) {
                             prop_assert!(table.get(index).size >= size);
-                            table.claim(index, size);
+                            table.hold(index);
+                            table.trim(index, size, table.get(index).size > size);
                             live.push(index);
                         }
                     }
@@ -313,11 +409,11 @@ mod tests {
                 check(&table);
             }
             live.into_iter().for_each(|index| table.make_hole(index));
-            (0..2).for_each(|owner| table.idle_of(owner).into_iter().for_each(|index| {
+            (0..2).for_each(|owner| table.idle_of(0, owner).into_iter().for_each(|index| {
                 table.hold(index);
                 table.make_hole(index);
             }));
-            prop_assert_eq!(table.top(), 512);
+            prop_assert_eq!(table.top(0), 512);
         }
     }
 }

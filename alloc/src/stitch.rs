@@ -1,0 +1,341 @@
+//! Stitching: free pages from anywhere are mapped side by side where a region grows, and nothing is copied.
+//!
+//! R1: whoever used a page before is waited for, on the device, by the stream that gets it. R2: the old address is unmapped only
+//! when the device has passed that point. R3: pages of pinned regions stay. R4: between, no block has the old address.
+
+use crate::core::{Core, Shared, lock};
+use crate::growth::{Grown, Place, Plan};
+use crate::ladder::Ask;
+use crate::mark::{Mark, Pending, Wait};
+use crate::pages::Pages;
+use crate::steal::Held;
+use crate::stream::{OPEN, StreamInner};
+use crate::table::State;
+use crate::{Growth, Result, SourceError};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Whose free pages may move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Donors {
+    Idle,
+    /// Those that the device may still use as well.
+    Pending,
+    /// None: growth alone.
+    Nobody,
+}
+
+/// A run of pages that moves, as a held piece of its own.
+struct Donor {
+    index: u32,
+    address: u64,
+    bytes: usize,
+    /// What it was waiting for, if it was pending.
+    waits: Option<SmallVec<[Wait; 2]>>,
+}
+
+/// A change of the pages, decided and held: to be carried out, or undone.
+struct Stitch {
+    grown: Grown,
+    donors: Vec<Donor>,
+    /// Bytes to take from the device.
+    fresh: usize,
+    unit: usize,
+}
+
+/// What limits a change: bytes that may still be taken, and whose pages may move.
+#[derive(Clone, Copy)]
+struct Means {
+    budget: usize,
+    donors: Donors,
+}
+
+impl Core {
+    /// Serves a request by adding pages where its region grows: free ones as far as new ones would take too much, new ones within
+    /// the limit. `None` if there are not enough of both.
+    pub(crate) fn extend(&self, pages: &mut Pages, ask: &Ask, stream: &Arc<StreamInner>, donors: Donors) -> Result<Option<u32>> {
+        // What the device is believed to have.
+        let mut room = usize::MAX;
+        loop {
+            // Declared before the lock, so that no stream ends under it.
+            let mut users = Vec::new();
+            let mut shared = lock(&self.shared);
+            if let Some(index) = self.take(&mut shared, ask, stream.id) {
+                return Ok(Some(index));
+            }
+            let budget = shared.budget(pages).min(room);
+            if !self.info.virtual_memory {
+                drop(shared);
+                return self.allocate_segment(pages, ask, stream.id, budget);
+            }
+            let Some(stitch) = self.plan(&mut shared, pages, ask, stream.id, Means { budget, donors }, &mut users) else {
+                return Ok(None);
+            };
+            drop(shared);
+            let fresh = stitch.fresh;
+            match self.carry_out(pages, stitch, ask, stream, &users) {
+                Ok(index) => return Ok(Some(index)),
+                Err(SourceError::OutOfMemory) if fresh > 0 => {
+                    // Less than was tried, in any case, so that this comes to an end.
+                    let free = self.source.memory_info().map_or(0, |memory| memory.free);
+                    room = (free / pages.granularity() * pages.granularity()).min(fresh - pages.granularity());
+                }
+                Err(SourceError::OutOfMemory) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Decides where the region grows and which pages move there, and holds it all. `users` are those whose work the pages may
+    /// still be in.
+    fn plan(
+        &self,
+        shared: &mut Shared,
+        pages: &Pages,
+        ask: &Ask,
+        owner: u32,
+        means: Means,
+        users: &mut Vec<Held>,
+    ) -> Option<Stitch> {
+        let growth = self.policy.growth(ask.size);
+        let granularity = pages.granularity();
+        let allowed = match growth {
+            Growth::Pages { stitch_above } => (shared.high_water(ask.bytes) as f64 * stitch_above) as usize,
+            Growth::Segments(_) => usize::MAX,
+        };
+        // Coarse pages only where they take no more than may be taken.
+        let coarse = pages.coarse();
+        let generous = pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed
+            && ask.size.saturating_add(coarse) <= means.budget;
+        let page = if generous { coarse } else { granularity };
+        let place = Place { region: ask.region, owner, page, granularity, end: pages.end(ask.region) };
+        let mut plan = Plan::of(growth, &shared.table, ask.size, place)?;
+        let may_stitch = matches!(growth, Growth::Pages { .. }) && means.donors != Donors::Nobody;
+        let excess = pages.mapped.saturating_add(plan.bytes).saturating_sub(allowed);
+        let missing = plan.bytes - plan.bytes.min(means.budget) / granularity * granularity;
+        let (mut runs, mut got) = (Vec::new(), 0);
+        let wanted = excess.next_multiple_of(granularity).min(plan.bytes).max(missing);
+        if may_stitch && wanted > 0 {
+            let most = if plan.is_tail() { plan.room } else { plan.bytes };
+            (runs, got) = shared.find_donors(pages, &plan, (wanted, most), owner, means.donors, users);
+        }
+        if got < missing {
+            return None;
+        }
+        plan.bytes = plan.bytes.max(got);
+        let mut fresh = plan.bytes - got;
+        // While the device is asked at all, as much as may be taken without stitching: it saves later calls.
+        if fresh > 0 && plan.is_tail() && allowed < usize::MAX && !shared.table.regions[ask.region as usize].small {
+            let spare = allowed.saturating_sub(pages.mapped + fresh).min(means.budget - fresh).min(plan.room - plan.bytes);
+            let spare = spare / page * page;
+            plan.bytes += spare;
+            fresh += spare;
+        }
+        let unit = if matches!(growth, Growth::Segments(_)) { plan.bytes } else { page };
+        let donors = runs.into_iter().map(|(index, address, bytes)| shared.cut_out(index, address, bytes)).collect();
+        Some(Stitch { grown: plan.hold(&mut shared.table, place), donors, fresh, unit })
+    }
+
+    /// Moves the pages. On an error everything is as before.
+    fn carry_out(
+        &self,
+        pages: &mut Pages,
+        stitch: Stitch,
+        ask: &Ask,
+        stream: &Arc<StreamInner>,
+        users: &[Held],
+    ) -> Result<u32, SourceError> {
+        let Stitch { grown, donors, fresh, unit } = stitch;
+        let before = pages.mapped;
+        let moved: Vec<(u64, usize)> = donors.iter().flat_map(|donor| pages.list(donor.address, donor.bytes)).collect();
+        let result = self.order_after(stream, users).and_then(|marks| {
+            pages.map(&*self.source, grown.address, &moved, fresh, unit)?;
+            Ok(marks)
+        });
+        let mut shared = lock(&self.shared);
+        shared.note_pages(pages);
+        match result {
+            Ok(marks) => {
+                if !donors.is_empty() {
+                    shared.stats.stitches += 1;
+                }
+                let index = grown.join(&mut shared.table);
+                self.cut(&mut shared, index, ask.size);
+                drop(shared);
+                for donor in donors {
+                    pages.leave(donor.index, donor.address, donor.bytes, marks.clone());
+                }
+                self.retire(pages, false);
+                Ok(index)
+            }
+            Err(error) => {
+                grown.undo(&mut shared.table, pages.mapped > before);
+                for donor in donors {
+                    shared.put_back(donor);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes `stream` wait on the device for all `users`; returns marks after which none of them uses anything any more.
+    fn order_after(&self, stream: &Arc<StreamInner>, users: &[Held]) -> Result<Vec<Arc<Mark>>, SourceError> {
+        users
+            .iter()
+            .map(|user| {
+                let (mark, own) = match user {
+                    Held::Mark(mark) => (mark.clone(), false),
+                    Held::Stream(other) => (other.mark_covering(OPEN)?, other.serial == stream.serial),
+                };
+                if !own {
+                    self.source.stream_wait(stream.raw, mark.raw)?;
+                }
+                Ok(mark)
+            })
+            .collect()
+    }
+
+    /// Unmaps old addresses that the device has finished with; with `wait`, all of them.
+    pub(crate) fn retire(&self, pages: &mut Pages, wait: bool) {
+        let (gone, failed) = pages.retire(&*self.source, wait);
+        self.defer(failed);
+        let mut shared = lock(&self.shared);
+        gone.into_iter().for_each(|index| shared.table.make_hole(index));
+        shared.note_pages(pages);
+    }
+
+    /// Growth on a source without virtual memory: an allocation of its own.
+    fn allocate_segment(&self, pages: &mut Pages, ask: &Ask, owner: u32, budget: usize) -> Result<Option<u32>> {
+        let segment = match self.policy.growth(ask.size) {
+            Growth::Segments(bytes) => bytes,
+            Growth::Pages { .. } if lock(&self.shared).table.regions[ask.region as usize].small => SMALL_SEGMENT,
+            Growth::Pages { .. } => LARGE_SEGMENT,
+        };
+        // A smaller one where the limit or the device has no more.
+        for bytes in [segment.max(ask.size), ask.size] {
+            let Some(bytes) = bytes.checked_next_multiple_of(pages.granularity()).filter(|bytes| *bytes <= budget) else {
+                continue;
+            };
+            match pages.allocate(&*self.source, bytes) {
+                Ok(address) => {
+                    let mut shared = lock(&self.shared);
+                    shared.note_pages(pages);
+                    let index = shared.table.append_at(address, bytes, ask.region, owner, true);
+                    self.cut(&mut shared, index, ask.size);
+                    return Ok(Some(index));
+                }
+                Err(SourceError::OutOfMemory) => lock(&self.shared).note_pages(pages),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Sizes of segments where there are no pages, as PyTorch has them.
+const SMALL_SEGMENT: usize = 2 << 20;
+const LARGE_SEGMENT: usize = 20 << 20;
+
+impl Shared {
+    /// Bytes that may still be taken under the limit.
+    fn budget(&self, pages: &Pages) -> usize {
+        self.stats.limit.map_or(usize::MAX, |limit| limit.saturating_sub(pages.mapped))
+    }
+
+    /// Runs of whole free pages of about `wanted` bytes and no more than `most`: from the smallest pieces, whose use for anything
+    /// else is the least.
+    fn find_donors(
+        &self,
+        pages: &Pages,
+        plan: &Plan,
+        (wanted, most): (usize, usize),
+        owner: u32,
+        donors: Donors,
+        users: &mut Vec<Held>,
+    ) -> (Vec<(u32, u64, usize)>, usize) {
+        let mut candidates: Vec<u32> = (0..self.table.owners()).flat_map(|owner| self.table.all_idle_of(owner)).collect();
+        candidates.retain(|index| *index != plan.left && *index != plan.right);
+        if donors == Donors::Pending {
+            candidates.extend(self.pending.iter().filter(|entry| !entry.aside && !entry.is_lost()).map(|entry| entry.index));
+        }
+        candidates.retain(|index| !self.table.is_pinned(*index));
+        let key = |index: &u32| {
+            let record = self.table.get(*index);
+            // Pages of the stream itself first: they need no wait.
+            (record.owner != owner, record.size, record.address)
+        };
+        candidates.sort_by_key(key);
+        let (mut runs, mut got) = (Vec::new(), 0);
+        for index in candidates {
+            if got >= wanted {
+                break;
+            }
+            let record = self.table.get(index);
+            if let Some((at, bytes)) = pages.whole_pages(record.address, record.end(), wanted - got, most - got)
+                && self.users_of(index, users)
+            {
+                runs.push((index, at, bytes));
+                got += bytes;
+            }
+        }
+        (runs, got)
+    }
+
+    /// Adds those who may still use a piece to `users`; whether all of them can be named. Nothing is taken off the list again: a
+    /// stream must not end under the short lock.
+    fn users_of(&self, index: u32, users: &mut Vec<Held>) -> bool {
+        let record = self.table.get(index);
+        let mut add = |user: Option<Held>| {
+            let Some(user) = user else { return false };
+            if !users.iter().any(|known| known.is(&user)) {
+                users.push(user);
+            }
+            true
+        };
+        if !add(self.stream(record.owner).map(Held::Stream)) {
+            return false;
+        }
+        if record.state == State::Idle {
+            return true;
+        }
+        let Some(entry) = self.pending.iter().find(|entry| entry.index == index) else { return false };
+        entry.waits.iter().all(|wait| match wait {
+            Wait::Mark(mark) => add(Some(Held::Mark(mark.clone()))),
+            Wait::Stream(_, stream) => add(stream.upgrade().map(Held::Stream)),
+            Wait::Never => false,
+        })
+    }
+
+    /// Cuts a run of pages out of an idle or pending piece, as a held piece of its own.
+    fn cut_out(&mut self, mut index: u32, address: u64, bytes: usize) -> Donor {
+        let waits = self.pending.iter().position(|entry| entry.index == index).map(|at| self.pending.remove(at).waits);
+        if waits.is_none() {
+            self.table.hold(index);
+        }
+        let before = (address - self.table.get(index).address) as usize;
+        if before > 0 {
+            let rest = self.table.split(index, before);
+            self.keep(index, &waits);
+            index = rest;
+        }
+        if self.table.get(index).size > bytes {
+            let rest = self.table.split(index, bytes);
+            self.keep(rest, &waits);
+        }
+        self.table.set(index, State::Held);
+        Donor { index, address, bytes, waits }
+    }
+    /// Makes a piece idle again, or pending if it waits for something.
+    fn keep(&mut self, index: u32, waits: &Option<SmallVec<[Wait; 2]>>) {
+        match waits {
+            None => self.table.release(index),
+            Some(waits) => {
+                self.table.set(index, State::Pending);
+                self.pending.push(Pending::new(index, waits.iter().cloned()));
+            }
+        }
+    }
+    fn put_back(&mut self, donor: Donor) {
+        self.keep(donor.index, &donor.waits);
+    }
+}
