@@ -21,6 +21,14 @@ pub enum SourceError {
         /// The driver's words for the code.
         message: String,
     },
+    /// A device was to be opened to a peer that cannot reach its memory directly.
+    #[error("CUDA device {peer} cannot reach the memory of device {device} directly")]
+    NoPeerAccess {
+        /// Ordinal of the device.
+        device: usize,
+        /// Ordinal of the peer.
+        peer: usize,
+    },
     /// No usable CUDA on this machine, and why.
     #[error("{0}")]
     NoCuda(String),
