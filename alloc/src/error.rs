@@ -69,6 +69,20 @@ pub enum AllocError {
         /// Length of the block in bytes.
         len: usize,
     },
+    /// A pool of page-locked memory is at its limit, and what is idle there would not make room. Sizes in bytes.
+    #[error(
+        "{requested} more bytes of page-locked memory, a block of {size}, do not fit: {reserved} of at most {limit} are reserved"
+    )]
+    PinnedLimit {
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes of the block they need.
+        size: usize,
+        /// Bytes the pool holds, in use or idle.
+        reserved: usize,
+        /// The pool's limit.
+        limit: usize,
+    },
     /// The source failed.
     #[error(transparent)]
     Source(#[from] SourceError),
