@@ -1,6 +1,7 @@
 //! The allocator on a real GPU; reported as ignored, with the reason, where there is none.
 
-use kiln_alloc::sources::CudaSource;
+use cudarc::driver::sys;
+use kiln_alloc::sources::{CudaMemory, CudaOptions, CudaSource};
 use kiln_alloc::*;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::sync::Arc;
@@ -94,14 +95,17 @@ fn page_locked_sources_outlive_their_copies() -> Outcome {
     let s = a.compute_stream();
     let bytes = 8 * MIB;
     let device = take(&a, bytes, s)?;
-    for i in 0..200u8 {
+    for i in 0..1000usize {
+        let value = (i % 251) as u8;
         let mut block = pool.allocate(bytes)?;
-        block.as_mut_slice()?.fill(i);
+        block.as_mut_slice()?.fill(value);
         upload_pinned(&block, bytes, &mut device.write(s)?, 0)?;
         drop(block);
         pool.allocate(bytes)?.as_mut_slice()?.fill(255);
-        assert!(read_back(&device, s)?.iter().all(|b| *b == i), "round {i}");
+        assert!(read_back(&device, s)? == vec![value; bytes], "round {i}");
     }
+    // One that its copy still reads and one for the fill after it, again and again.
+    assert!(pool.reserved_bytes() <= 2 * bytes);
     // Filling the same block again waits for the copy.
     let mut block = pool.allocate(bytes)?;
     for i in 0..50u8 {
@@ -115,6 +119,31 @@ fn page_locked_sources_outlive_their_copies() -> Outcome {
     upload(block.as_slice(), &mut device.write(s)?, 0)?;
     block.as_mut_slice()?.fill(2);
     assert!(read_back(&device, s)?.iter().all(|b| *b == 1));
+    Ok(())
+}
+
+/// C095: a ring of two page-locked buffers feeds a ring of device batches, each checked by its sum.
+fn a_ring_of_two_page_locked_buffers_feeds_a_loop() -> Outcome {
+    let Gpu { a, source } = gpu()?;
+    let pool = PinnedPool::new(source);
+    let (s, bytes) = (a.compute_stream(), MIB);
+    let mut ring = [pool.allocate(bytes)?, pool.allocate(bytes)?];
+    let sum =
+        |data: &[u8]| data.chunks_exact(8).fold(0u64, |sum, c| sum.rotate_left(1) ^ u64::from_le_bytes(c.try_into().unwrap()));
+    let mut waiting: Option<(Block, u64)> = None;
+    for i in 0..1000usize {
+        let block = &mut ring[i % 2];
+        let data = block.as_mut_slice()?;
+        data.fill(i as u8);
+        data[i..][..8].copy_from_slice(&(i as u64).to_le_bytes());
+        let wanted = sum(data);
+        let batch = take(&a, bytes, s)?;
+        upload_pinned(block, bytes, &mut batch.write(s)?, 0)?;
+        // The batch before is looked at only now, with its buffer's successor already in flight.
+        if let Some((before, wanted)) = waiting.replace((batch, wanted)) {
+            assert_eq!(sum(&read_back(&before, s)?), wanted, "batch {}", i - 1);
+        }
+    }
     Ok(())
 }
 
@@ -262,7 +291,131 @@ fn the_driver_describes_the_device() -> Outcome {
     assert!(info.total_memory > 0 && info.multiprocessors > 0 && info.virtual_memory && info.capability.0 >= 7);
     assert!(matches!(driver::device_info(driver::device_count()?), Err(SourceError::NoCuda(_))));
     driver::bind(0)?;
-    println!("{}", gpu()?.a.memory_summary());
+    let source = CudaSource::new(0)?;
+    assert!(source.info().memory().starts_with("virtual memory, 2.00 MiB"));
+    println!("{source:?}\n{}", gpu()?.a.memory_summary());
+    Ok(())
+}
+
+fn source(memory: CudaMemory) -> Result<CudaSource> {
+    Ok(CudaSource::with(0, CudaOptions { memory, ..CudaOptions::default() })?)
+}
+/// Mapped memory of a source with virtual memory, or an allocation of a plain one.
+fn raw_memory(source: &CudaSource, bytes: usize) -> Result<(u64, Option<Handle>)> {
+    if !source.info().virtual_memory {
+        return Ok((source.allocate(bytes)?, None));
+    }
+    let (address, handle) = (source.reserve(bytes)?, source.create(bytes)?);
+    source.map(address, bytes, handle)?;
+    source.set_access(address, bytes)?;
+    Ok((address, Some(handle)))
+}
+fn free_raw(source: &CudaSource, bytes: usize, (address, handle): (u64, Option<Handle>)) -> Result<()> {
+    let Some(handle) = handle else { return Ok(source.free(address, bytes)?) };
+    source.unmap(address, bytes)?;
+    source.destroy(handle)?;
+    Ok(source.release_range(address, bytes)?)
+}
+
+fn plain_memory_is_allocated_copied_and_freed() -> Outcome {
+    let source = source(CudaMemory::Plain)?;
+    assert_eq!((source.info().memory().as_str(), source.info().virtual_memory), ("cuMemAlloc", false));
+    assert!(matches!(source.reserve(2 * MIB), Err(SourceError::Unsupported(_))));
+    assert!(matches!(source.create(2 * MIB), Err(SourceError::Unsupported(_))));
+    let s = source.new_stream()?;
+    let free = source.memory_info()?.free;
+    for bytes in [2 * MIB, 6 * MIB, 256 * MIB] {
+        let data = pattern(bytes, bytes);
+        let mut back = vec![0; bytes];
+        let (one, two) = (source.allocate(bytes)?, source.allocate(bytes)?);
+        assert!(one.is_multiple_of(512) && two.is_multiple_of(512) && one.abs_diff(two) >= bytes as u64);
+        // SAFETY: both allocations and both host buffers have this size.
+        unsafe {
+            source.copy_in(one, data.as_ptr(), bytes, s)?;
+            source.copy_device(two, one, bytes, s)?;
+            source.copy_out(back.as_mut_ptr(), two, bytes, s)?;
+        }
+        assert!(back == data);
+        source.free(one, bytes)?;
+        source.free(two, bytes)?;
+    }
+    assert!(source.memory_info()?.free + 8 * MIB >= free);
+    // More than there is: a typed refusal, and the device goes on.
+    assert_eq!(source.allocate(source.info().capacity + MIB), Err(SourceError::OutOfMemory));
+    let again = source.allocate(2 * MIB)?;
+    source.free(again, 2 * MIB)?;
+    source.destroy_stream(s);
+    Ok(())
+}
+
+fn fills_happen_in_stream_order() -> Outcome {
+    for memory in [CudaMemory::Virtual, CudaMemory::Plain] {
+        let source = source(memory)?;
+        let s = source.new_stream()?;
+        let bytes = 64 * MIB;
+        let (from, to) = (raw_memory(&source, bytes)?, raw_memory(&source, bytes)?);
+        let mut back = vec![0; bytes];
+        for round in 0..20u8 {
+            // SAFETY: both pieces of device memory and the host buffer have this size.
+            unsafe {
+                source.fill(from.0, round, bytes, s)?;
+                source.copy_device(to.0, from.0, bytes, s)?;
+                source.fill(from.0, 255, bytes, s)?;
+                source.fill(to.0 + 1, 128 + round, 3, s)?;
+                source.copy_out(back.as_mut_ptr(), to.0, bytes, s)?;
+            }
+            assert_eq!(back[..5], [round, 128 + round, 128 + round, 128 + round, round]);
+            assert!(back[5..] == vec![round; bytes - 5], "{memory:?}, round {round}");
+        }
+        free_raw(&source, bytes, from)?;
+        free_raw(&source, bytes, to)?;
+        source.destroy_stream(s);
+    }
+    Ok(())
+}
+
+fn exportable_handles_can_be_exported_and_used() -> Outcome {
+    let export = |handle: Handle| {
+        let mut file = -1;
+        let kind = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        // SAFETY: the handle is alive, and a descriptor is what this kind writes. The process closes it at its end.
+        let result = unsafe { sys::cuMemExportToShareableHandle((&raw mut file).cast(), handle.0, kind, 0) };
+        (result == sys::CUresult::CUDA_SUCCESS).then_some(file)
+    };
+    for exportable in [true, false] {
+        let source = CudaSource::with(0, CudaOptions { exportable, ..CudaOptions::default() })?;
+        let bytes = source.info().granularity;
+        let memory = raw_memory(&source, bytes)?;
+        assert_eq!(memory.1.and_then(export).is_some_and(|file| file >= 0), exportable);
+        let s = source.new_stream()?;
+        let mut back = [0; 64];
+        // SAFETY: the memory is larger than the host buffer.
+        unsafe {
+            source.fill(memory.0, 7, bytes, s)?;
+            source.copy_out(back.as_mut_ptr(), memory.0, back.len(), s)?;
+        }
+        assert_eq!(back, [7; 64]);
+        free_raw(&source, bytes, memory)?;
+        source.destroy_stream(s);
+    }
+    Ok(())
+}
+
+fn peers_are_granted_access_or_refused() -> Outcome {
+    let count = driver::device_count()?;
+    let with = |peers, memory| CudaSource::with(0, CudaOptions { peers, memory, ..CudaOptions::default() });
+    assert!(matches!(with(vec![count], CudaMemory::Auto), Err(SourceError::NoCuda(_))));
+    assert!(matches!(with(vec![0], CudaMemory::Plain), Err(SourceError::Unsupported(_))));
+    // The device itself is no peer of its own; others either can reach it, or the error says so.
+    for peer in 0..count {
+        match with(vec![0, peer], CudaMemory::Virtual) {
+            Ok(source) => {
+                let bytes = source.info().granularity;
+                free_raw(&source, bytes, raw_memory(&source, bytes)?)?;
+            }
+            Err(error) => assert_eq!(error, SourceError::NoPeerAccess { device: 0, peer }),
+        }
+    }
     Ok(())
 }
 
@@ -287,6 +440,11 @@ fn main() {
         test("emptying_the_cache_waits_for_work_in_flight", emptying_the_cache_waits_for_work_in_flight),
         test("memory_moves_between_streams", memory_moves_between_streams),
         test("threads_share_the_device", threads_share_the_device),
+        test("a_ring_of_two_page_locked_buffers_feeds_a_loop", a_ring_of_two_page_locked_buffers_feeds_a_loop),
+        test("plain_memory_is_allocated_copied_and_freed", plain_memory_is_allocated_copied_and_freed),
+        test("fills_happen_in_stream_order", fills_happen_in_stream_order),
+        test("exportable_handles_can_be_exported_and_used", exportable_handles_can_be_exported_and_used),
+        test("peers_are_granted_access_or_refused", peers_are_granted_access_or_refused),
     ];
     let mut arguments = Arguments::from_args();
     // The tests measure the device's free memory, so they run one by one.

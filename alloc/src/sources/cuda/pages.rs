@@ -1,7 +1,7 @@
 //! CUDA virtual memory: a range of addresses is reserved once, and physical handles are mapped into it.
 //!
-//! No call here waits for running kernels; each costs microseconds by count, hardly by size. A peer's access is granted with the
-//! device's own, in the same call.
+//! Neither setting access nor unmapping waits for running kernels; calls cost microseconds by count, hardly by size. A peer's
+//! access is granted with the device's own, in the same call.
 
 use super::Result;
 use crate::driver::{self, check};
