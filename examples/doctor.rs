@@ -136,8 +136,8 @@ impl Verdict {
 fn describe(d: &DeviceInfo) -> String {
     let gib = d.total_memory as f64 / (1u64 << 30) as f64;
     let (major, minor) = d.capability;
-    let pages = if d.virtual_memory { "" } else { ", without virtual memory management" };
-    format!("{}, compute capability {major}.{minor}, {gib:.1} GiB, {} multiprocessors{pages}", d.name, d.multiprocessors)
+    let memory = if d.virtual_memory { "virtual memory" } else { "cuMemAlloc (no virtual memory)" };
+    format!("{}, compute capability {major}.{minor}, {gib:.1} GiB, {} multiprocessors, {memory}", d.name, d.multiprocessors)
 }
 
 fn main() -> ExitCode {

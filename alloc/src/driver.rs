@@ -4,7 +4,7 @@
 //! or in the CUDA source calls it before [`probe`] has found the library and every symbol they use.
 
 use crate::SourceError;
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -28,8 +28,9 @@ pub struct DeviceInfo {
     pub virtual_memory: bool,
 }
 
-/// Every symbol that this crate calls, and what kernels need to be loaded and launched.
-const NEEDED: [&str; 43] = [
+/// Every symbol that this crate calls, and what kernels need to be loaded and launched. What only a rare option needs is looked
+/// up by [`require`] when that is asked for.
+const NEEDED: [&str; 45] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -51,8 +52,10 @@ const NEEDED: [&str; 43] = [
     "cuLaunchKernel",
     "cuMemAddressFree",
     "cuMemAddressReserve",
+    "cuMemAlloc_v2",
     "cuMemCreate",
     "cuMemFreeHost",
+    "cuMemFree_v2",
     "cuMemGetAllocationGranularity",
     "cuMemGetInfo_v2",
     "cuMemHostAlloc",
@@ -90,14 +93,7 @@ fn look() -> Result<()> {
              (`--gpus all`)",
         );
     }
-    // SAFETY: the library was just found, so this cannot panic.
-    let library = unsafe { sys::culib() };
-    for name in NEEDED {
-        // SAFETY: the symbol is only looked up, never called through this type.
-        if unsafe { library.get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_err() {
-            return none(&format!("the CUDA driver is too old: it has no `{name}`; install a driver of CUDA 12 or newer"));
-        }
-    }
+    NEEDED.into_iter().try_for_each(find)?;
     // SAFETY: initialising the driver has no precondition.
     if let Err(error) = check("cuInit", unsafe { sys::cuInit(0) }) {
         return match error {
@@ -110,6 +106,26 @@ fn look() -> Result<()> {
         Ok(_) => Ok(()),
         Err(error) => none(&format!("the CUDA driver cannot count its devices: {error}")),
     }
+}
+
+/// Whether the driver has a symbol; its library must have been found.
+fn find(name: &str) -> Result<()> {
+    // SAFETY: the library was found, so this cannot panic.
+    let library = unsafe { sys::culib() };
+    // SAFETY: the symbol is only looked up, never called through this type.
+    match unsafe { library.get::<unsafe extern "C" fn()>(name.as_bytes()) } {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let why = format!("the CUDA driver is too old: it has no `{name}`; install a driver of CUDA 12 or newer");
+            Err(SourceError::NoCuda(why))
+        }
+    }
+}
+
+/// Looks up a symbol that is not among those every use needs. Its first call panics where it is missing.
+fn require(name: &str) -> Result<()> {
+    probe()?;
+    find(name)
 }
 
 /// The result of a driver call as ours, with the driver's words.
@@ -173,16 +189,31 @@ fn device(ordinal: usize) -> Result<sys::CUdevice> {
     Ok(device)
 }
 
+fn attribute(device: sys::CUdevice, which: Attribute) -> Result<u32> {
+    let mut value: c_int = 0;
+    // SAFETY: the out pointer is valid and the device came from the driver.
+    check("cuDeviceGetAttribute", unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) })?;
+    Ok(value.max(0) as u32)
+}
+
+/// Whether physical memory of a device can be exported as POSIX file descriptors.
+pub(crate) fn exports_handles(ordinal: usize) -> Result<bool> {
+    Ok(attribute(device(ordinal)?, Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)? != 0)
+}
+
+/// Whether device `from` can read and write memory of device `to` directly.
+pub(crate) fn can_access(from: usize, to: usize) -> Result<bool> {
+    require("cuDeviceCanAccessPeer")?;
+    let mut can: c_int = 0;
+    // SAFETY: the out pointer is valid and both devices came from the driver.
+    check("cuDeviceCanAccessPeer", unsafe { sys::cuDeviceCanAccessPeer(&mut can, device(from)?, device(to)?) })?;
+    Ok(can != 0)
+}
+
 /// Facts about a device.
 pub fn device_info(ordinal: usize) -> Result<DeviceInfo> {
-    use sys::CUdevice_attribute as Attribute;
     let device = device(ordinal)?;
-    let attribute = |which| -> Result<u32> {
-        let mut value: c_int = 0;
-        // SAFETY: the out pointer is valid and the device came from the driver.
-        check("cuDeviceGetAttribute", unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) })?;
-        Ok(value.max(0) as u32)
-    };
+    let attribute = |which| attribute(device, which);
     let mut name = [0 as c_char; 256];
     // SAFETY: the buffer has the length that is passed; the driver ends the name with a zero.
     check("cuDeviceGetName", unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device) })?;

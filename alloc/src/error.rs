@@ -21,6 +21,14 @@ pub enum SourceError {
         /// The driver's words for the code.
         message: String,
     },
+    /// A device was to be opened to a peer that cannot reach its memory directly.
+    #[error("CUDA device {peer} cannot reach the memory of device {device} directly")]
+    NoPeerAccess {
+        /// Ordinal of the device.
+        device: usize,
+        /// Ordinal of the peer.
+        peer: usize,
+    },
     /// No usable CUDA on this machine, and why.
     #[error("{0}")]
     NoCuda(String),
@@ -60,6 +68,20 @@ pub enum AllocError {
         offset: usize,
         /// Length of the block in bytes.
         len: usize,
+    },
+    /// A pool of page-locked memory is at its limit, and what is idle there would not make room. Sizes in bytes.
+    #[error(
+        "{requested} more bytes of page-locked memory, a block of {size}, do not fit: {reserved} of at most {limit} are reserved"
+    )]
+    PinnedLimit {
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes of the block they need.
+        size: usize,
+        /// Bytes the pool holds, in use or idle.
+        reserved: usize,
+        /// The pool's limit.
+        limit: usize,
     },
     /// The source failed.
     #[error(transparent)]

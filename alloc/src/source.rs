@@ -4,6 +4,7 @@
 //! policies are tested on a simulated source that has no memory at all.
 
 use crate::SourceError;
+use crate::size::human;
 
 type Result<T> = std::result::Result<T, SourceError>;
 
@@ -42,6 +43,17 @@ pub struct SourceInfo {
     /// Whether addresses and physical memory are two things, so that pages can be moved: `reserve`, `create`, `map` and their
     /// kin work. Where not, `allocate` and `free` do.
     pub virtual_memory: bool,
+}
+
+impl SourceInfo {
+    /// How memory is taken from the device, for people: "virtual memory, 2.00 MiB pages", "cuMemAlloc".
+    pub fn memory(&self) -> String {
+        match (self.virtual_memory, self.kind) {
+            (true, _) => format!("virtual memory, {} pages", human(self.granularity)),
+            (false, SourceKind::Cuda) => "cuMemAlloc".into(),
+            (false, _) => "whole allocations".into(),
+        }
+    }
 }
 
 /// Free and total bytes as the driver counts them.
@@ -133,4 +145,9 @@ pub trait Source: Send + Sync + 'static {
     /// # Safety
     /// Both ranges are mapped for `bytes` and do not overlap.
     unsafe fn copy_device(&self, dst: u64, src: u64, bytes: usize, stream: RawStream) -> Result<()>;
+    /// Sets device bytes to `value` in stream order.
+    ///
+    /// # Safety
+    /// `dst` is mapped for `bytes`.
+    unsafe fn fill(&self, dst: u64, value: u8, bytes: usize, stream: RawStream) -> Result<()>;
 }

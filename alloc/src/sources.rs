@@ -4,6 +4,6 @@ mod cuda;
 mod host;
 mod simulated;
 
-pub use cuda::CudaSource;
+pub use cuda::{CudaMemory, CudaOptions, CudaSource};
 pub use host::HostSource;
 pub use simulated::SimulatedSource;

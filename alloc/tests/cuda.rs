@@ -1,5 +1,8 @@
 //! The allocator on a real GPU; reported as ignored, with the reason, where there is none.
 
+#[path = "cuda/raw.rs"]
+mod raw;
+
 use kiln_alloc::sources::CudaSource;
 use kiln_alloc::*;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -94,14 +97,17 @@ fn page_locked_sources_outlive_their_copies() -> Outcome {
     let s = a.compute_stream();
     let bytes = 8 * MIB;
     let device = take(&a, bytes, s)?;
-    for i in 0..200u8 {
+    for i in 0..1000usize {
+        let value = (i % 251) as u8;
         let mut block = pool.allocate(bytes)?;
-        block.as_mut_slice()?.fill(i);
+        block.as_mut_slice()?.fill(value);
         upload_pinned(&block, bytes, &mut device.write(s)?, 0)?;
         drop(block);
         pool.allocate(bytes)?.as_mut_slice()?.fill(255);
-        assert!(read_back(&device, s)?.iter().all(|b| *b == i), "round {i}");
+        assert!(read_back(&device, s)? == vec![value; bytes], "round {i}");
     }
+    // One that its copy still reads and one for the fill after it, again and again.
+    assert!(pool.reserved_bytes() <= 2 * bytes);
     // Filling the same block again waits for the copy.
     let mut block = pool.allocate(bytes)?;
     for i in 0..50u8 {
@@ -115,6 +121,31 @@ fn page_locked_sources_outlive_their_copies() -> Outcome {
     upload(block.as_slice(), &mut device.write(s)?, 0)?;
     block.as_mut_slice()?.fill(2);
     assert!(read_back(&device, s)?.iter().all(|b| *b == 1));
+    Ok(())
+}
+
+/// C095: a ring of two page-locked buffers feeds a ring of device batches, each checked by its sum.
+fn a_ring_of_two_page_locked_buffers_feeds_a_loop() -> Outcome {
+    let Gpu { a, source } = gpu()?;
+    let pool = PinnedPool::new(source);
+    let (s, bytes) = (a.compute_stream(), MIB);
+    let mut ring = [pool.allocate(bytes)?, pool.allocate(bytes)?];
+    let sum =
+        |data: &[u8]| data.chunks_exact(8).fold(0u64, |sum, c| sum.rotate_left(1) ^ u64::from_le_bytes(c.try_into().unwrap()));
+    let mut waiting: Option<(Block, u64)> = None;
+    for i in 0..1000usize {
+        let block = &mut ring[i % 2];
+        let data = block.as_mut_slice()?;
+        data.fill(i as u8);
+        data[i..][..8].copy_from_slice(&(i as u64).to_le_bytes());
+        let wanted = sum(data);
+        let batch = take(&a, bytes, s)?;
+        upload_pinned(block, bytes, &mut batch.write(s)?, 0)?;
+        // The batch before is looked at only now, with its buffer's successor already in flight.
+        if let Some((before, wanted)) = waiting.replace((batch, wanted)) {
+            assert_eq!(sum(&read_back(&before, s)?), wanted, "batch {}", i - 1);
+        }
+    }
     Ok(())
 }
 
@@ -262,7 +293,9 @@ fn the_driver_describes_the_device() -> Outcome {
     assert!(info.total_memory > 0 && info.multiprocessors > 0 && info.virtual_memory && info.capability.0 >= 7);
     assert!(matches!(driver::device_info(driver::device_count()?), Err(SourceError::NoCuda(_))));
     driver::bind(0)?;
-    println!("{}", gpu()?.a.memory_summary());
+    let source = CudaSource::new(0)?;
+    assert!(source.info().memory().starts_with("virtual memory, 2.00 MiB"));
+    println!("{source:?}\n{}", gpu()?.a.memory_summary());
     Ok(())
 }
 
@@ -287,6 +320,11 @@ fn main() {
         test("emptying_the_cache_waits_for_work_in_flight", emptying_the_cache_waits_for_work_in_flight),
         test("memory_moves_between_streams", memory_moves_between_streams),
         test("threads_share_the_device", threads_share_the_device),
+        test("a_ring_of_two_page_locked_buffers_feeds_a_loop", a_ring_of_two_page_locked_buffers_feeds_a_loop),
+        test("plain_memory_is_allocated_copied_and_freed", raw::plain_memory_is_allocated_copied_and_freed),
+        test("fills_happen_in_stream_order", raw::fills_happen_in_stream_order),
+        test("exportable_handles_can_be_exported_and_used", raw::exportable_handles_can_be_exported_and_used),
+        test("peers_are_granted_access_or_refused", raw::peers_are_granted_access_or_refused),
     ];
     let mut arguments = Arguments::from_args();
     // The tests measure the device's free memory, so they run one by one.

@@ -1,18 +1,53 @@
-//! CUDA virtual memory: a range of addresses is reserved once, and physical handles are mapped into it.
+//! A CUDA device's memory: pages of virtual memory where the device has it, else whole allocations by `cuMemAlloc`.
+//!
+//! Streams, events, copies and page-locked memory are the same for both. The difference: pages can be moved and given back while
+//! kernels run, whereas `cuMemFree` first waits for all work of the device, so a plain source gives memory back seldom.
+
+mod pages;
 
 use crate::driver::{self, Context, check};
 use crate::{Handle, MemoryInfo, RawEvent, RawStream, Source, SourceError, SourceInfo, SourceKind};
 use cudarc::driver::sys;
+use pages::Pages;
 use std::ffi::{c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
 
 type Result<T> = std::result::Result<T, SourceError>;
 
-/// A CUDA device's memory, through its virtual memory calls.
+/// Plain allocations are multiples of this many bytes: the driver backs them with pages of this size anyway.
+const PLAIN_GRANULARITY: usize = 2 << 20;
+const NO_PAGES: SourceError = SourceError::Unsupported("memory of this CUDA source is allocated whole, not as pages");
+const NO_WHOLE: SourceError = SourceError::Unsupported("memory of this CUDA source is mapped as pages, not allocated whole");
+
+/// How a [`CudaSource`] takes memory from its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CudaMemory {
+    /// Virtual memory where the device has it, else plain allocations.
+    #[default]
+    Auto,
+    /// Virtual memory: `reserve`, `create`, `map` and their kin.
+    Virtual,
+    /// `cuMemAlloc` and `cuMemFree`: `allocate` and `free`.
+    Plain,
+}
+
+/// How a [`CudaSource`] is set up. The default is what [`CudaSource::new`] uses.
+#[derive(Clone, Debug, Default)]
+pub struct CudaOptions {
+    /// How memory is taken from the device.
+    pub memory: CudaMemory,
+    /// Ordinals of other devices that may read and write the memory. Needs virtual memory.
+    pub peers: Vec<usize>,
+    /// Whether other processes may open physical handles, passed to them as POSIX file descriptors. Needs virtual memory.
+    pub exportable: bool,
+}
+
+/// A CUDA device's memory.
 pub struct CudaSource {
     info: SourceInfo,
     context: Context,
-    location: sys::CUmemLocation,
+    /// `None`: plain allocations.
+    pages: Option<Pages>,
     /// Events to use again: making one costs more than recording it.
     events: Mutex<Vec<RawEvent>>,
 }
@@ -25,49 +60,53 @@ fn event_of(event: RawEvent) -> sys::CUevent {
 }
 
 impl CudaSource {
-    /// The memory of device `ordinal`; says why where there is none.
+    /// The memory of device `ordinal`; says why where there is none. [`SourceInfo::memory`] says how it is taken.
     ///
     /// # Errors
-    /// `NoCuda` with no driver or no such device; `Unsupported` where the device has no virtual memory management.
+    /// `NoCuda` with no driver or no such device; what the driver says.
     pub fn new(ordinal: usize) -> Result<CudaSource> {
+        CudaSource::with(ordinal, CudaOptions::default())
+    }
+    /// The memory of device `ordinal`, taken as `options` say.
+    ///
+    /// # Errors
+    /// As for [`CudaSource::new`]; `Unsupported` where the device lacks what the options need; `NoPeerAccess` where a peer cannot
+    /// reach the device's memory.
+    pub fn with(ordinal: usize, options: CudaOptions) -> Result<CudaSource> {
         let facts = driver::device_info(ordinal)?;
-        if !facts.virtual_memory {
-            return Err(SourceError::Unsupported("this CUDA device does not support virtual memory management"));
+        let virtual_memory = match options.memory {
+            CudaMemory::Auto => facts.virtual_memory,
+            CudaMemory::Virtual if !facts.virtual_memory => {
+                return Err(SourceError::Unsupported("this CUDA device does not support virtual memory management"));
+            }
+            CudaMemory::Virtual => true,
+            CudaMemory::Plain => false,
+        };
+        if !virtual_memory && (options.exportable || !options.peers.is_empty()) {
+            return Err(SourceError::Unsupported("only virtual memory of a CUDA device is opened to peers or exported"));
         }
         let context = Context::of(ordinal)?;
         context.bind()?;
-        // SAFETY: a C struct of numbers, for which zeros are valid.
-        let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
-        location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        location.id = ordinal as i32;
-        let mut granularity = 0;
-        let recommended = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
-        check("cuMemGetAllocationGranularity", {
-            // SAFETY: both pointers are valid.
-            unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &properties(location), recommended) }
-        })?;
+        let pages = virtual_memory.then(|| Pages::new(ordinal, &options.peers, options.exportable)).transpose()?;
         let info = SourceInfo {
             name: format!("cuda:{ordinal}"),
             kind: SourceKind::Cuda,
-            granularity,
+            granularity: pages.as_ref().map_or(PLAIN_GRANULARITY, |pages| pages.granularity),
             capacity: facts.total_memory,
-            virtual_memory: true,
+            virtual_memory,
         };
-        Ok(CudaSource { info, context, location, events: Mutex::default() })
+        Ok(CudaSource { info, context, pages, events: Mutex::default() })
     }
 
+    /// Virtual memory, with the context current.
+    fn pages(&self) -> Result<&Pages> {
+        let pages = self.pages.as_ref().ok_or(NO_PAGES)?;
+        self.context.bind()?;
+        Ok(pages)
+    }
     fn events(&self) -> std::sync::MutexGuard<'_, Vec<RawEvent>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Plain device memory at a location.
-fn properties(location: sys::CUmemLocation) -> sys::CUmemAllocationProp {
-    // SAFETY: a C struct of numbers and pointers, for which zeros are valid.
-    let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
-    properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = location;
-    properties
 }
 
 impl Source for CudaSource {
@@ -83,45 +122,44 @@ impl Source for CudaSource {
     }
 
     fn reserve(&self, bytes: usize) -> Result<u64> {
-        self.context.bind()?;
-        let mut address = 0;
-        // SAFETY: the out pointer is valid.
-        check("cuMemAddressReserve", unsafe { sys::cuMemAddressReserve(&mut address, bytes, self.info.granularity, 0, 0) })?;
-        Ok(address)
+        self.pages()?.reserve(bytes)
     }
     fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
-        self.context.bind()?;
-        // SAFETY: the caller gives back a range it reserved; the driver refuses one with something mapped.
-        check("cuMemAddressFree", unsafe { sys::cuMemAddressFree(address, bytes) })
+        self.pages()?.release_range(address, bytes)
     }
     fn create(&self, bytes: usize) -> Result<Handle> {
-        self.context.bind()?;
-        let mut handle = 0;
-        // SAFETY: both pointers are valid.
-        check("cuMemCreate", unsafe { sys::cuMemCreate(&mut handle, bytes, &properties(self.location), 0) })?;
-        Ok(Handle(handle))
+        self.pages()?.create(bytes)
     }
     fn destroy(&self, handle: Handle) -> Result<()> {
-        self.context.bind()?;
-        // SAFETY: the handle came from `create`; the driver keeps its memory until the last mapping is gone.
-        check("cuMemRelease", unsafe { sys::cuMemRelease(handle.0) })
+        self.pages()?.destroy(handle)
     }
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
-        self.context.bind()?;
-        // SAFETY: the driver checks that the range is reserved and free.
-        check("cuMemMap", unsafe { sys::cuMemMap(address, bytes, 0, handle.0, 0) })
+        self.pages()?.map(address, bytes, handle)
     }
     fn set_access(&self, address: u64, bytes: usize) -> Result<()> {
-        self.context.bind()?;
-        let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        let access = sys::CUmemAccessDesc { location: self.location, flags };
-        // SAFETY: one description is passed, and the driver checks that the range is mapped.
-        check("cuMemSetAccess", unsafe { sys::cuMemSetAccess(address, bytes, &access, 1) })
+        self.pages()?.set_access(address, bytes)
     }
     fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+        self.pages()?.unmap(address, bytes)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        if self.pages.is_some() {
+            return Err(NO_WHOLE);
+        }
         self.context.bind()?;
-        // SAFETY: the allocator unmaps only what no block covers and the device has finished with.
-        check("cuMemUnmap", unsafe { sys::cuMemUnmap(address, bytes) })
+        let mut address = 0;
+        // SAFETY: the out pointer is valid, and the context is current.
+        check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&mut address, bytes) })?;
+        Ok(address)
+    }
+    fn free(&self, address: u64, _bytes: usize) -> Result<()> {
+        if self.pages.is_some() {
+            return Err(NO_WHOLE);
+        }
+        self.context.bind()?;
+        // SAFETY: the caller gives back what `allocate` returned. The driver waits for all work of the device first.
+        check("cuMemFree", unsafe { sys::cuMemFree_v2(address) })
     }
 
     fn new_stream(&self) -> Result<RawStream> {
@@ -232,6 +270,11 @@ impl Source for CudaSource {
         let result = unsafe { sys::cuMemcpyDtoDAsync_v2(dst, src, bytes, stream_of(stream)) };
         check("cuMemcpyDtoDAsync", result)
     }
+    unsafe fn fill(&self, dst: u64, value: u8, bytes: usize, stream: RawStream) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: by contract the range is valid.
+        check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(dst, value, bytes, stream_of(stream)) })
+    }
 }
 
 impl Drop for CudaSource {
@@ -248,6 +291,6 @@ impl Drop for CudaSource {
 
 impl std::fmt::Debug for CudaSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CudaSource({})", self.info.name)
+        write!(f, "CudaSource({}, {})", self.info.name, self.info.memory())
     }
 }

@@ -177,6 +177,11 @@ impl Source for HostSource {
         unsafe { std::ptr::copy_nonoverlapping(src, std::ptr::with_exposed_provenance_mut(dst as usize), bytes) };
         Ok(())
     }
+    unsafe fn fill(&self, dst: u64, value: u8, bytes: usize, _stream: RawStream) -> Result<()> {
+        // SAFETY: by contract the range is valid.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(dst as usize).write_bytes(value, bytes) };
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for HostSource {

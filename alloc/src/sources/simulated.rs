@@ -226,4 +226,7 @@ impl Source for SimulatedSource {
     unsafe fn copy_device(&self, _dst: u64, _src: u64, _bytes: usize, _stream: RawStream) -> Result<()> {
         Ok(())
     }
+    unsafe fn fill(&self, _dst: u64, _value: u8, _bytes: usize, _stream: RawStream) -> Result<()> {
+        Ok(())
+    }
 }

@@ -197,4 +197,9 @@ impl Source for Gpu {
         // SAFETY: the contract is the same.
         unsafe { self.memory.copy_device(dst, src, bytes, stream) }
     }
+    unsafe fn fill(&self, dst: u64, value: u8, bytes: usize, stream: RawStream) -> Result<()> {
+        self.clocks().advance(stream.0 as usize);
+        // SAFETY: the contract is the same.
+        unsafe { self.memory.fill(dst, value, bytes, stream) }
+    }
 }
