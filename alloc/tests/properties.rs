@@ -1,7 +1,7 @@
 //! Any order of allocations, uses, frees and streams: nothing overlaps, nothing is lost, in-flight work is kept apart.
 
 mod common;
-use common::{Gpu, MIB};
+use common::{MIB, allocator, late};
 use kiln_alloc::sources::SimulatedSource;
 use kiln_alloc::*;
 use proptest::prelude::*;
@@ -61,8 +61,8 @@ proptest! {
     /// The late GPU asserts that conflicting uses are ordered and that nothing is unmapped in use.
     #[test]
     fn streams_never_see_each_others_memory(steps in steps()) {
-        let gpu = Gpu::new(48 * MIB);
-        let a = gpu.allocator();
+        let gpu = late(48 * MIB);
+        let a = allocator(&gpu);
         let mut streams = vec![a.compute_stream().clone(), a.new_stream().unwrap(), a.new_stream().unwrap()];
         let mut live: Vec<Block> = Vec::new();
         let mut forgotten = Vec::new();
@@ -71,7 +71,7 @@ proptest! {
                 Step::Alloc { stream, bytes } => match a.allocate(bytes, &streams[stream], Category::Temporaries) {
                     Ok(block) => {
                         if bytes > 0 {
-                            gpu.touch(&block, &streams[stream], true);
+                            gpu.touch(&block, &streams[stream], true).unwrap();
                         }
                         live.push(block);
                     }
@@ -82,7 +82,7 @@ proptest! {
                 Step::Use { block, stream, write } if !live.is_empty() => {
                     let block = &live[block % live.len()];
                     if block.bytes() > 0 {
-                        gpu.touch(block, &streams[stream], write && !forgotten.contains(&block.id()));
+                        gpu.touch(block, &streams[stream], write && !forgotten.contains(&block.id())).unwrap();
                     }
                 }
                 Step::Forget { block, stream } if !live.is_empty() => {
@@ -108,7 +108,7 @@ proptest! {
         if forgotten.is_empty() {
             drop(streams);
             drop(a);
-            prop_assert!(gpu.memory.is_pristine());
+            prop_assert!(gpu.is_pristine());
         }
     }
 

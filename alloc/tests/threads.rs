@@ -1,7 +1,7 @@
 //! Threads that share an allocator.
 
 mod common;
-use common::{Gpu, MIB};
+use common::{MIB, allocator, late};
 use kiln_alloc::sources::HostSource;
 use kiln_alloc::*;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ fn random(seed: u64) -> impl FnMut() -> usize {
 
 #[test]
 fn threads_exchange_blocks_without_losing_any() {
-    let gpu = Gpu::new(256 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(256 * MIB);
+    let a = allocator(&gpu);
     std::thread::scope(|scope| {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| channel::<Block>()).unzip();
         for (n, inbox) in receivers.into_iter().enumerate() {
@@ -61,7 +61,7 @@ fn threads_exchange_blocks_without_losing_any() {
     let stats = a.stats();
     assert_eq!((stats.allocated.current, stats.reserved.current, stats.pending, stats.live_blocks), (0, 0, 0, 0));
     drop(a);
-    assert!(gpu.memory.is_pristine());
+    assert!(gpu.is_pristine());
 }
 
 #[test]
