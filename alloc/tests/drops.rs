@@ -53,6 +53,7 @@ fn a_stream_that_ends_after_a_device_error_keeps_its_blocks_from_reuse() {
     assert!(matches!(a.empty_cache(), Err(AllocError::Source(_))));
     let more = a.allocate(64 * MIB, a.compute_stream(), Category::Temporaries);
     assert!(matches!(more, Err(AllocError::OutOfMemory(_))));
+    gpu.assert_clean();
 }
 
 /// Scenario 9 and C009.
@@ -69,6 +70,7 @@ fn a_forgotten_block_leaks_itself_and_nothing_else() {
     drop(other);
     a.empty_cache().unwrap();
     assert_eq!(a.stats().reserved.current, 4 * MIB);
+    gpu.assert_clean();
 }
 
 #[test]

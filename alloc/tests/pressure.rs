@@ -160,6 +160,7 @@ fn a_failing_driver_call_is_rolled_back_exactly() {
             break;
         };
         assert!(matches!(error, AllocError::Source(SourceError::Driver { code: 999, .. })), "{error}");
+        source.assert_clean();
         let after = a.stats();
         assert_eq!((after.reserved.current, source.bytes_taken()), (before.reserved.current, taken), "call {k}");
         assert_eq!((after.allocated.current, after.largest_free), (before.allocated.current, before.largest_free));

@@ -36,15 +36,15 @@ fn threads_exchange_blocks_without_losing_any() {
                     round += 1;
                     match a.allocate(random() % (4 * MIB), &stream, Category::Temporaries) {
                         Ok(block) => {
-                            drop(block.write(&stream).unwrap());
+                            gpu.touch(&block, &stream, true).unwrap();
                             outbox.send(block).unwrap_or(());
                         }
                         Err(AllocError::OutOfMemory(_)) => gpu.finish(&stream),
                         Err(error) => panic!("{error}"),
                     }
                     for block in inbox.try_iter() {
-                        drop(block.read(&stream).unwrap());
-                        drop(block.write(a.compute_stream()).unwrap());
+                        gpu.touch(&block, &stream, false).unwrap();
+                        gpu.touch(&block, a.compute_stream(), true).unwrap();
                     }
                     match random() % 64 {
                         0 => stream = a.new_stream().unwrap(),

@@ -3,7 +3,7 @@
 
 pub mod lying;
 
-use kiln_alloc::sources::SimulatedSource;
+use kiln_alloc::sources::{Schedule, SimulatedConfig, SimulatedSource};
 use kiln_alloc::*;
 use std::sync::Arc;
 
@@ -13,6 +13,11 @@ pub const GIB: usize = 1 << 30;
 /// A GPU whose work runs only when the host waits for it or the test says so.
 pub fn late(capacity: usize) -> Arc<SimulatedSource> {
     Arc::new(SimulatedSource::late("late", capacity))
+}
+/// A GPU whose work also runs when an adversary with this seed lets it.
+pub fn adversarial(capacity: usize, seed: u64) -> Arc<SimulatedSource> {
+    let schedule = Schedule::Adversarial(seed);
+    Arc::new(SimulatedSource::with_config(SimulatedConfig { schedule, ..SimulatedConfig::new("adversarial", capacity) }))
 }
 pub fn allocator(source: &Arc<impl Source>) -> Allocator {
     Allocator::new(source.clone(), AllocatorConfig::default()).unwrap()

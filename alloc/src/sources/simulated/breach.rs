@@ -46,7 +46,7 @@ impl fmt::Display for Breach {
     }
 }
 
-/// The breaches so far. The first ones tell the cause, so only these are kept.
+/// The breaches so far, each once. The first ones tell the cause, so only these are kept.
 #[derive(Default)]
 pub(super) struct Breaches(Vec<Breach>);
 
@@ -54,8 +54,9 @@ impl Breaches {
     const KEPT: usize = 64;
 
     pub(super) fn add(&mut self, kind: BreachKind, message: impl Into<String>) {
-        if self.0.len() < Self::KEPT {
-            self.0.push(Breach { kind, message: message.into() });
+        let breach = Breach { kind, message: message.into() };
+        if self.0.len() < Self::KEPT && !self.0.contains(&breach) {
+            self.0.push(breach);
         }
     }
     pub(super) fn all(&self) -> &[Breach] {

@@ -91,30 +91,42 @@ impl Operation {
         operation
     }
 
-    /// Runs it: its pages must still be where they were, and hold what was expected.
+    /// Runs it: its pages must still be where they were, and hold what was expected. The first page that does not is told of.
     pub(super) fn run(self, memory: &mut Memory, breaches: &mut Breaches) {
         let work = self.work;
-        for piece in self.pieces {
-            let page = piece.page;
-            match memory.mapped.get_mut(&page) {
-                None => breaches.add(BreachKind::NotMapped, format!("{work} runs when nothing is mapped at {page:#x} any more")),
-                Some(mapping) if mapping.handle != piece.handle => {
-                    breaches.add(BreachKind::Moved, format!("{work} runs when another page has come to lie at {page:#x}"));
-                }
-                Some(mapping) => {
-                    mapping.users = mapping.users.saturating_sub(1);
-                    if !mapping.access {
-                        breaches.add(BreachKind::NoAccess, format!("{work} runs when the page at {page:#x} has no access"));
-                    }
-                    let Some(physical) = memory.handles.get_mut(&piece.handle) else { continue };
-                    if work.write {
-                        physical.shadow.write(piece.from, piece.to, self.stamp);
-                    } else if let Some(wrong) = physical.shadow.wrong(&piece.expected) {
-                        let at = page + wrong as u64;
-                        breaches.add(BreachKind::WrongValue, format!("{work} finds another write's value at {at:#x}"));
-                    }
-                }
-            }
+        let mut wrong = None;
+        for piece in &self.pieces {
+            let found = piece.run(&work, self.stamp, memory);
+            wrong = wrong.or(found);
         }
+        if let Some((kind, at)) = wrong {
+            let found = match kind {
+                BreachKind::NotMapped => "nothing mapped any more",
+                BreachKind::Moved => "another page",
+                BreachKind::NoAccess => "a page without access",
+                _ => "the value of another write, or none,",
+            };
+            breaches.add(kind, format!("{work} runs and finds {found} at {at:#x}"));
+        }
+    }
+}
+
+impl Piece {
+    /// What is wrong with it, and at which address.
+    fn run(&self, work: &Work, stamp: u64, memory: &mut Memory) -> Option<(BreachKind, u64)> {
+        let Some(mapping) = memory.mapped.get_mut(&self.page) else { return Some((BreachKind::NotMapped, self.page)) };
+        if mapping.handle != self.handle {
+            return Some((BreachKind::Moved, self.page));
+        }
+        mapping.users = mapping.users.saturating_sub(1);
+        if !mapping.access {
+            return Some((BreachKind::NoAccess, self.page));
+        }
+        let shadow = &mut memory.handles.get_mut(&self.handle)?.shadow;
+        if work.write {
+            shadow.write(self.from, self.to, stamp);
+            return None;
+        }
+        shadow.wrong(&self.expected).map(|at| (BreachKind::WrongValue, self.page + at as u64))
     }
 }
