@@ -6,4 +6,4 @@ mod simulated;
 
 pub use cuda::{CudaMemory, CudaOptions, CudaSource};
 pub use host::HostSource;
-pub use simulated::SimulatedSource;
+pub use simulated::{Breach, BreachKind, DriverCall, Schedule, SimulatedConfig, SimulatedSource, Work};

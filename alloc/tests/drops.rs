@@ -1,27 +1,27 @@
 //! What drops do when things go wrong: they never panic, never wait, and never free early.
 
 mod common;
-use common::{GIB, Gpu, MIB};
+use common::{GIB, MIB, allocator, late};
+use kiln_alloc::sources::SimulatedSource;
 use kiln_alloc::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
-fn blocks_used_elsewhere(gpu: &Gpu, a: &Allocator, stream: &Stream) -> Vec<Block> {
+fn blocks_used_elsewhere(gpu: &SimulatedSource, a: &Allocator, stream: &Stream) -> Vec<Block> {
     let blocks: Vec<Block> = (0..100).map(|_| a.allocate(MIB, a.compute_stream(), Category::Temporaries).unwrap()).collect();
-    blocks.iter().for_each(|block| gpu.touch(block, stream, true));
+    blocks.iter().for_each(|block| gpu.touch(block, stream, true).unwrap());
     blocks
 }
 
 /// C013.
 #[test]
 fn drops_after_a_device_error_do_not_panic_and_the_error_comes_up_next() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.new_stream().unwrap();
     for unwinding in [false, true] {
         let blocks = blocks_used_elsewhere(&gpu, &a, &s);
         // A newer use than any event covers, so that each drop must record one.
-        gpu.broken.store(true, Ordering::Relaxed);
+        gpu.set_broken(true);
         if unwinding {
             let result = catch_unwind(AssertUnwindSafe(move || {
                 let _blocks = blocks;
@@ -31,7 +31,7 @@ fn drops_after_a_device_error_do_not_panic_and_the_error_comes_up_next() {
         } else {
             drop(blocks);
         }
-        gpu.broken.store(false, Ordering::Relaxed);
+        gpu.set_broken(false);
         let next = a.allocate(MIB, a.compute_stream(), Category::Temporaries);
         assert!(matches!(next, Err(AllocError::Source(SourceError::Driver { code: 700, .. }))), "{next:?}");
         // Told once; then everything works and nothing is lost.
@@ -43,62 +43,64 @@ fn drops_after_a_device_error_do_not_panic_and_the_error_comes_up_next() {
 
 #[test]
 fn a_stream_that_ends_after_a_device_error_keeps_its_blocks_from_reuse() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let s = a.new_stream().unwrap();
-    gpu.touch(&a.allocate(64 * MIB, &s, Category::Temporaries).unwrap(), &s, true);
-    gpu.broken.store(true, Ordering::Relaxed);
+    gpu.touch(&a.allocate(64 * MIB, &s, Category::Temporaries).unwrap(), &s, true).unwrap();
+    gpu.set_broken(true);
     drop(s);
-    gpu.broken.store(false, Ordering::Relaxed);
+    gpu.set_broken(false);
     assert!(matches!(a.empty_cache(), Err(AllocError::Source(_))));
     let more = a.allocate(64 * MIB, a.compute_stream(), Category::Temporaries);
     assert!(matches!(more, Err(AllocError::OutOfMemory(_))));
+    gpu.assert_clean();
 }
 
 /// Scenario 9 and C009.
 #[test]
 fn a_forgotten_block_leaks_itself_and_nothing_else() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.compute_stream();
     let block = a.allocate(4 * MIB, s, Category::Temporaries).unwrap();
-    gpu.touch(&block, s, true);
+    gpu.touch(&block, s, true).unwrap();
     std::mem::forget(block);
     let other = a.allocate(4 * MIB, s, Category::Temporaries).unwrap();
-    gpu.touch(&other, s, true);
+    gpu.touch(&other, s, true).unwrap();
     drop(other);
     a.empty_cache().unwrap();
     assert_eq!(a.stats().reserved.current, 4 * MIB);
+    gpu.assert_clean();
 }
 
 #[test]
 fn a_forgotten_token_never_frees_early() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let s = a.new_stream().unwrap();
     let block = a.allocate(64 * MIB, a.compute_stream(), Category::Temporaries).unwrap();
     // An earlier use that an event already covers must not stand for the forgotten one.
-    gpu.touch(&block, &s, false);
+    gpu.touch(&block, &s, false).unwrap();
     let _covers = s.record().unwrap();
     gpu.finish(&s);
     std::mem::forget(block.read(&s).unwrap());
     assert!(matches!(block.write(&s), Err(AllocError::InUse { .. })));
-    gpu.touch(&block, &s, false);
+    gpu.touch(&block, &s, false).unwrap();
     drop(block);
     assert_eq!(a.stats().pending, 64 * MIB);
-    gpu.touch(&a.allocate(64 * MIB, a.compute_stream(), Category::Temporaries).unwrap(), a.compute_stream(), true);
+    gpu.touch(&a.allocate(64 * MIB, a.compute_stream(), Category::Temporaries).unwrap(), a.compute_stream(), true).unwrap();
 }
 
 #[test]
 fn a_block_whose_event_cannot_be_asked_stays_pending() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.new_stream().unwrap();
     let blocks = blocks_used_elsewhere(&gpu, &a, &s);
     let _covers = s.record().unwrap();
-    gpu.broken.store(true, Ordering::Relaxed);
+    gpu.set_broken(true);
     drop(blocks);
-    gpu.broken.store(false, Ordering::Relaxed);
+    gpu.set_broken(false);
     assert_eq!(a.stats().pending, 100 * MIB);
     gpu.finish(&s);
     assert_eq!(a.stats().pending, 0);

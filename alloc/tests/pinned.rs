@@ -1,7 +1,7 @@
 //! Pooled page-locked memory.
 
 mod common;
-use common::{GIB, Gpu, MIB};
+use common::{GIB, MIB, allocator, late};
 use kiln_alloc::sources::HostSource;
 use kiln_alloc::*;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn host_pool() -> PinnedPool {
 /// C005: sizes just above a power of two.
 #[test]
 fn odd_sizes_waste_at_most_five_percent() {
-    let gpu = Gpu::new(GIB);
+    let gpu = late(GIB);
     let pool = PinnedPool::new(gpu);
     let _blocks: Vec<PinnedBlock> = (0..9).map(|k| pool.allocate(((1 << k) + 1) * MIB).unwrap()).collect();
     assert!(pool.reserved_bytes() as f64 <= 1.05 * (520 * MIB) as f64, "{}", pool.reserved_bytes());
@@ -38,8 +38,8 @@ fn blocks_are_zeroed_filled_and_used_again() {
 /// C095: a dropped source is not handed out again before its copy is done, and one slow copy holds up no other block.
 #[test]
 fn a_block_is_reused_only_after_its_copies() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let (slow, quick) = (a.new_stream().unwrap(), a.new_stream().unwrap());
     let pool = PinnedPool::new(gpu.clone());
     let device = a.allocate(MIB, &slow, Category::Inputs).unwrap();
@@ -61,8 +61,8 @@ fn a_block_is_reused_only_after_its_copies() {
 
 #[test]
 fn filling_again_waits_for_the_copy() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.compute_stream();
     let mut block = PinnedPool::new(gpu.clone()).allocate(MIB).unwrap();
     let device = a.allocate(MIB, s, Category::Inputs).unwrap();

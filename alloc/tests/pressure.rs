@@ -1,7 +1,7 @@
 //! Memory that is nearly full: reuse, growth, giving back, and the report when nothing helps.
 
 mod common;
-use common::{GIB, Gpu, MIB};
+use common::{GIB, MIB, allocator, late};
 use kiln_alloc::sources::SimulatedSource;
 use kiln_alloc::*;
 use std::sync::Arc;
@@ -160,6 +160,7 @@ fn a_failing_driver_call_is_rolled_back_exactly() {
             break;
         };
         assert!(matches!(error, AllocError::Source(SourceError::Driver { code: 999, .. })), "{error}");
+        source.assert_clean();
         let after = a.stats();
         assert_eq!((after.reserved.current, source.bytes_taken()), (before.reserved.current, taken), "call {k}");
         assert_eq!((after.allocated.current, after.largest_free), (before.allocated.current, before.largest_free));
@@ -189,18 +190,18 @@ fn a_failing_extension_leaves_the_idle_tail_idle() {
 /// C003: nothing is refused while pending memory, cached memory of other streams, or both would do.
 #[test]
 fn memory_is_out_only_after_pending_and_cached_blocks_were_tried() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let (s0, s1, s2) = (a.compute_stream(), &a.new_stream().unwrap(), &a.new_stream().unwrap());
     let blocks = [s0, s1, s2, s0].map(|s| {
         let block = a.allocate(16 * MIB, s, Category::Temporaries).unwrap();
-        gpu.touch(&block, s, true);
+        gpu.touch(&block, s, true).unwrap();
         block
     });
-    gpu.touch(&blocks[3], s2, true);
+    gpu.touch(&blocks[3], s2, true).unwrap();
     drop(blocks);
     let whole = a.allocate(64 * MIB, s1, Category::Temporaries).unwrap();
-    gpu.touch(&whole, s1, true);
+    gpu.touch(&whole, s1, true).unwrap();
     let report = out_of_memory(a.allocate(2 * MIB, s0, Category::Temporaries));
     assert_eq!((report.allocated, report.steps.len()), (64 * MIB, 4));
 }

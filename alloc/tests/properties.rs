@@ -1,7 +1,7 @@
 //! Any order of allocations, uses, frees and streams: nothing overlaps, nothing is lost, in-flight work is kept apart.
 
 mod common;
-use common::{Gpu, MIB};
+use common::{MIB, adversarial, allocator, late};
 use kiln_alloc::sources::SimulatedSource;
 use kiln_alloc::*;
 use proptest::prelude::*;
@@ -58,11 +58,11 @@ fn counted(a: &Allocator, live: &[Block]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The late GPU asserts that conflicting uses are ordered and that nothing is unmapped in use.
+    /// The simulated GPU sees to it that conflicting uses are ordered, that values are right and that nothing is unmapped in use.
     #[test]
-    fn streams_never_see_each_others_memory(steps in steps()) {
-        let gpu = Gpu::new(48 * MIB);
-        let a = gpu.allocator();
+    fn streams_never_see_each_others_memory(steps in steps(), seed in any::<Option<u64>>()) {
+        let gpu = seed.map_or_else(|| late(48 * MIB), |seed| adversarial(48 * MIB, seed));
+        let a = allocator(&gpu);
         let mut streams = vec![a.compute_stream().clone(), a.new_stream().unwrap(), a.new_stream().unwrap()];
         let mut live: Vec<Block> = Vec::new();
         let mut forgotten = Vec::new();
@@ -71,7 +71,7 @@ proptest! {
                 Step::Alloc { stream, bytes } => match a.allocate(bytes, &streams[stream], Category::Temporaries) {
                     Ok(block) => {
                         if bytes > 0 {
-                            gpu.touch(&block, &streams[stream], true);
+                            gpu.touch(&block, &streams[stream], true).unwrap();
                         }
                         live.push(block);
                     }
@@ -82,7 +82,7 @@ proptest! {
                 Step::Use { block, stream, write } if !live.is_empty() => {
                     let block = &live[block % live.len()];
                     if block.bytes() > 0 {
-                        gpu.touch(block, &streams[stream], write && !forgotten.contains(&block.id()));
+                        gpu.touch(block, &streams[stream], write && !forgotten.contains(&block.id())).unwrap();
                     }
                 }
                 Step::Forget { block, stream } if !live.is_empty() => {
@@ -104,11 +104,13 @@ proptest! {
         live.clear();
         a.empty_cache().unwrap();
         prop_assert_eq!(a.stats().reserved.current, 0);
+        gpu.finish_all();
+        prop_assert_eq!(gpu.breaches(), []);
         // Forgotten tokens keep the handles of their streams, no more.
         if forgotten.is_empty() {
             drop(streams);
             drop(a);
-            prop_assert!(gpu.memory.is_pristine());
+            prop_assert!(gpu.is_pristine());
         }
     }
 
@@ -152,6 +154,7 @@ proptest! {
             prop_assert_eq!(source.bytes_taken(), (reserved, reserved));
         }
         source.fail_call(0);
+        prop_assert_eq!(source.breaches(), []);
         live.clear();
         drop(a.allocate(24 * MIB, a.compute_stream(), Category::Activations).unwrap());
         drop(a);

@@ -1,104 +1,106 @@
 //! Blocks used on several streams, on a device that runs late.
 
 mod common;
-use common::{GIB, Gpu, MIB};
+use common::{GIB, MIB, allocator, late};
 use kiln_alloc::*;
 
 #[test]
 fn one_stream_reuses_at_once_while_its_work_is_in_flight() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.compute_stream();
     for _ in 0..100 {
-        gpu.touch(&a.allocate(64 * MIB, s, Category::Temporaries).unwrap(), s, true);
+        gpu.touch(&a.allocate(64 * MIB, s, Category::Temporaries).unwrap(), s, true).unwrap();
     }
     assert_eq!(a.stats().reserved.peak, 64 * MIB);
 }
 
 #[test]
 fn a_read_elsewhere_waits_for_the_write_and_a_write_for_every_read() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let (s0, s1, s2) = (a.compute_stream(), &a.new_stream().unwrap(), &a.new_stream().unwrap());
     let block = a.allocate(MIB, s0, Category::Temporaries).unwrap();
     for (stream, write) in [(s0, true), (s1, false), (s2, false), (s0, false), (s1, true), (s0, false), (s2, true), (s0, true)] {
-        gpu.touch(&block, stream, write);
+        gpu.touch(&block, stream, write).unwrap();
     }
 }
 
 #[test]
 fn memory_reused_from_its_own_stream_is_ordered_before_a_foreign_use() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let (s0, s1) = (a.compute_stream(), &a.new_stream().unwrap());
-    gpu.touch(&a.allocate(MIB, s0, Category::Temporaries).unwrap(), s0, true);
-    gpu.touch(&a.allocate(MIB, s0, Category::Temporaries).unwrap(), s1, true);
+    gpu.touch(&a.allocate(MIB, s0, Category::Temporaries).unwrap(), s0, true).unwrap();
+    gpu.touch(&a.allocate(MIB, s0, Category::Temporaries).unwrap(), s1, true).unwrap();
 }
 
 /// Scenario 1 and C003: the block that another stream still uses is the only one left.
 #[test]
 fn a_block_still_in_use_elsewhere_serves_the_next_request_at_the_first_call() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let (s0, s1) = (a.compute_stream(), &a.new_stream().unwrap());
     let block = a.allocate(64 * MIB, s0, Category::Temporaries).unwrap();
-    gpu.touch(&block, s1, true);
+    gpu.touch(&block, s1, true).unwrap();
     drop(block);
     assert_eq!(a.stats().pending, 64 * MIB);
     for stream in [s0, s1] {
         let again = a.allocate(64 * MIB, stream, Category::Temporaries).unwrap();
-        gpu.touch(&again, stream, true);
+        gpu.touch(&again, stream, true).unwrap();
     }
     assert_eq!(a.stats().retries, 0);
 }
 
 #[test]
 fn a_pending_block_is_split_and_its_rest_still_waits() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let (s0, s1) = (a.compute_stream(), &a.new_stream().unwrap());
     let block = a.allocate(64 * MIB, s0, Category::Temporaries).unwrap();
-    gpu.touch(&block, s1, true);
+    gpu.touch(&block, s1, true).unwrap();
     drop(block);
     let blocks: Vec<Block> = (0..4).map(|_| a.allocate(16 * MIB, s0, Category::Temporaries).unwrap()).collect();
-    blocks.iter().for_each(|block| gpu.touch(block, s0, true));
+    blocks.iter().for_each(|block| gpu.touch(block, s0, true).unwrap());
 }
 
 /// Its own stream's later reads count too when a third stream takes a block over.
 #[test]
 fn a_taken_over_block_waits_for_its_own_stream_as_well() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let (s0, s1, s2) = (a.compute_stream(), &a.new_stream().unwrap(), &a.new_stream().unwrap());
     let block = a.allocate(64 * MIB, s0, Category::Temporaries).unwrap();
-    [(s0, true), (s1, false), (s0, false)].into_iter().for_each(|(stream, write)| gpu.touch(&block, stream, write));
+    [(s0, true), (s1, false), (s0, false)].into_iter().for_each(|(stream, write)| gpu.touch(&block, stream, write).unwrap());
     drop(block);
-    gpu.touch(&a.allocate(64 * MIB, s2, Category::Temporaries).unwrap(), s2, true);
+    gpu.touch(&a.allocate(64 * MIB, s2, Category::Temporaries).unwrap(), s2, true).unwrap();
 }
 
 #[test]
 fn a_pending_block_of_a_stream_that_ended_waits_for_that_stream_as_well() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let (home, other) = (a.new_stream().unwrap(), a.new_stream().unwrap());
     let block = a.allocate(64 * MIB, &home, Category::Temporaries).unwrap();
-    [(&home, true), (&other, false), (&home, false)].into_iter().for_each(|(stream, write)| gpu.touch(&block, stream, write));
+    [(&home, true), (&other, false), (&home, false)]
+        .into_iter()
+        .for_each(|(stream, write)| gpu.touch(&block, stream, write).unwrap());
     drop(block);
     drop(home);
     gpu.finish(&other);
     let s = a.compute_stream();
-    gpu.touch(&a.allocate(64 * MIB, s, Category::Temporaries).unwrap(), s, true);
+    gpu.touch(&a.allocate(64 * MIB, s, Category::Temporaries).unwrap(), s, true).unwrap();
 }
 
 /// Scenario 2.
 #[test]
 fn a_slow_stream_does_not_hold_up_blocks_of_a_quick_one() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let (s0, slow, quick) = (a.compute_stream(), &a.new_stream().unwrap(), &a.new_stream().unwrap());
     let [one, two] = [slow, quick].map(|stream| {
         let block = a.allocate(8 * MIB, s0, Category::Temporaries).unwrap();
-        gpu.touch(&block, stream, true);
+        gpu.touch(&block, stream, true).unwrap();
         block
     });
     let address = two.read(quick).unwrap().address();
@@ -113,13 +115,13 @@ fn a_slow_stream_does_not_hold_up_blocks_of_a_quick_one() {
 /// Scenario 3, also with the stream dropped before its blocks.
 #[test]
 fn short_lived_streams_leave_reserved_flat() {
-    let gpu = Gpu::new(4 * GIB);
-    let a = gpu.allocator();
+    let gpu = late(4 * GIB);
+    let a = allocator(&gpu);
     for round in 0..50 {
         let s = a.new_stream().unwrap();
         assert_eq!(s.id(), StreamId(1));
         let blocks = [0, 1].map(|_| a.allocate(GIB, &s, Category::Temporaries).unwrap());
-        blocks.iter().for_each(|block| gpu.touch(block, &s, true));
+        blocks.iter().for_each(|block| gpu.touch(block, &s, true).unwrap());
         if round % 2 == 0 {
             drop(s);
             drop(blocks);
@@ -133,8 +135,8 @@ fn short_lived_streams_leave_reserved_flat() {
 
 #[test]
 fn a_stream_lives_as_long_as_a_block_allocated_on_it() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.new_stream().unwrap();
     let block = a.allocate(MIB, &s, Category::Temporaries).unwrap();
     drop(s);
@@ -146,11 +148,11 @@ fn a_stream_lives_as_long_as_a_block_allocated_on_it() {
 
 #[test]
 fn events_order_streams() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.new_stream().unwrap();
     let block = a.allocate(MIB, &s, Category::Temporaries).unwrap();
-    gpu.touch(&block, &s, true);
+    gpu.touch(&block, &s, true).unwrap();
     let event = s.record().unwrap();
     assert!(!event.is_complete().unwrap());
     a.compute_stream().wait(&event).unwrap();
@@ -160,14 +162,14 @@ fn events_order_streams() {
 
 #[test]
 fn all_memory_goes_back_with_the_last_handle() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.new_stream().unwrap();
     let block = a.allocate(MIB, a.compute_stream(), Category::Temporaries).unwrap();
-    gpu.touch(&block, &s, true);
+    gpu.touch(&block, &s, true).unwrap();
     drop(a);
     drop(s);
-    assert!(!gpu.memory.is_pristine());
+    assert!(!gpu.is_pristine());
     drop(block);
-    assert!(gpu.memory.is_pristine());
+    assert!(gpu.is_pristine());
 }

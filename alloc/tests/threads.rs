@@ -1,7 +1,7 @@
 //! Threads that share an allocator.
 
 mod common;
-use common::{Gpu, MIB};
+use common::{MIB, allocator, late};
 use kiln_alloc::sources::HostSource;
 use kiln_alloc::*;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ fn random(seed: u64) -> impl FnMut() -> usize {
 
 #[test]
 fn threads_exchange_blocks_without_losing_any() {
-    let gpu = Gpu::new(256 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(256 * MIB);
+    let a = allocator(&gpu);
     std::thread::scope(|scope| {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| channel::<Block>()).unzip();
         for (n, inbox) in receivers.into_iter().enumerate() {
@@ -36,15 +36,15 @@ fn threads_exchange_blocks_without_losing_any() {
                     round += 1;
                     match a.allocate(random() % (4 * MIB), &stream, Category::Temporaries) {
                         Ok(block) => {
-                            drop(block.write(&stream).unwrap());
+                            gpu.touch(&block, &stream, true).unwrap();
                             outbox.send(block).unwrap_or(());
                         }
                         Err(AllocError::OutOfMemory(_)) => gpu.finish(&stream),
                         Err(error) => panic!("{error}"),
                     }
                     for block in inbox.try_iter() {
-                        drop(block.read(&stream).unwrap());
-                        drop(block.write(a.compute_stream()).unwrap());
+                        gpu.touch(&block, &stream, false).unwrap();
+                        gpu.touch(&block, a.compute_stream(), true).unwrap();
                     }
                     match random() % 64 {
                         0 => stream = a.new_stream().unwrap(),
@@ -61,7 +61,7 @@ fn threads_exchange_blocks_without_losing_any() {
     let stats = a.stats();
     assert_eq!((stats.allocated.current, stats.reserved.current, stats.pending, stats.live_blocks), (0, 0, 0, 0));
     drop(a);
-    assert!(gpu.memory.is_pristine());
+    assert!(gpu.is_pristine());
 }
 
 #[test]
