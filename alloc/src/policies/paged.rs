@@ -6,6 +6,8 @@ use crate::{Category, Growth, Policy, Zone};
 
 /// The rest of a large block under this many bytes stays with it.
 const LARGE_REST: usize = 4 << 10;
+/// Up to this size blocks share the pages of small ones.
+const TINY: usize = 4 << 10;
 
 /// Blocks packed to the last 512 bytes (64 KiB for those above 1 MiB) into zones of pages. Free pages are stitched before
 /// reserved bytes pass 1.02 × the peak of requested ones: replays of recorded training stay within 1.02 on average.
