@@ -106,7 +106,7 @@ impl Allocator {
     }
     /// Limits reserved bytes from now on; `None` lifts it. What is already reserved stays.
     pub fn set_limit(&self, limit: Option<usize>) {
-        lock(&self.core.shared).stats.limit = limit;
+        lock(&self.core.shared).table.counters.limit = limit;
     }
     /// The counters now.
     pub fn stats(&self) -> MemoryStats {
@@ -116,7 +116,11 @@ impl Allocator {
     }
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        lock(&self.core.shared).stats.reset_peaks();
+        lock(&self.core.shared).table.counters.reset_peaks();
+    }
+    /// Starts the running totals (`allocated` and `freed` of every metric) and PyTorch's counters of events anew.
+    pub fn reset_accumulated_stats(&self) {
+        lock(&self.core.shared).table.counters.reset_accumulated();
     }
     /// The counters as a table.
     pub fn memory_summary(&self) -> String {

@@ -8,10 +8,11 @@ use crate::log::Log;
 use crate::mark::{Mark, Pending, Wait};
 use crate::pages::Pages;
 use crate::size::{ALIGN, round_up};
+use crate::stats::Pool;
 use crate::stream::StreamInner;
 use crate::table::{NONE, State, Table};
 use crate::uses::Uses;
-use crate::{AllocError, Category, LogEvent, MemoryStats, Result, Source, SourceError, SourceInfo, SourceKind, StreamId};
+use crate::{AllocError, Category, LogEvent, Result, Source, SourceError, SourceInfo, SourceKind, StreamId};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -39,7 +40,6 @@ pub(crate) struct Shared {
     pub(crate) pending: Vec<Pending>,
     /// By id.
     pub(crate) streams: Vec<Option<(u64, Weak<StreamInner>)>>,
-    pub(crate) stats: MemoryStats,
     pub(crate) log: Option<Log>,
     /// Id of the next block.
     pub(crate) next_id: u64,
@@ -50,7 +50,8 @@ impl Shared {
     pub(crate) fn hand_out(&mut self, index: u32, bytes: usize, owner: u32, category: Category) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
-        self.stats.add(bytes, category);
+        let size = if index == NONE { 0 } else { self.table.get(index).size };
+        self.table.counters.allocated(bytes, size, Pool::of(bytes), category);
         if let Some(log) = &mut self.log {
             log.push(LogEvent::Alloc { id: log.number(id), bytes, stream: StreamId(owner), category });
         }
@@ -63,9 +64,9 @@ impl Core {
         let info = source.info().clone();
         let pages = Pages::new(&*source)?;
         let base = pages.base;
-        let stats = MemoryStats { limit, ..MemoryStats::default() };
-        let table = Table::new(base);
-        let shared = Shared { table, pending: Vec::new(), streams: Vec::new(), stats, log: None, next_id: 0 };
+        let mut table = Table::new(base);
+        table.counters.limit = limit;
+        let shared = Shared { table, pending: Vec::new(), streams: Vec::new(), log: None, next_id: 0 };
         Ok(Arc::new(Core {
             source,
             info,
@@ -154,18 +155,21 @@ impl Core {
             }
         }
         let mut shared = lock(&self.shared);
-        shared.stats.remove(bytes, category);
         if let Some(log) = &mut shared.log {
             log.push(LogEvent::Free { id: log.number(id) });
         }
+        let pool = Pool::of(bytes);
         if index == NONE {
-            return;
+            return shared.table.counters.freed_and_settled(bytes, 0, pool, category);
         }
+        let size = shared.table.get(index).size;
         if waits.is_empty() {
+            shared.table.counters.freed_and_settled(bytes, size, pool, category);
             shared.table.release(index);
         } else {
+            shared.table.counters.freed(bytes, size, pool, category);
             shared.table.set(index, State::Pending);
-            shared.pending.push(Pending::new(index, waits));
+            shared.pending.push(Pending { pool: Some(pool), ..Pending::new(index, waits) });
         }
         drop(shared);
         // The last handle of a foreign stream may go here, and its end takes the short lock.
@@ -175,7 +179,7 @@ impl Core {
     pub(crate) fn recategorize(&self, bytes: usize, cell: &AtomicU8, to: Category) {
         let mut shared = lock(&self.shared);
         let from = cell.swap(to as u8, Ordering::Relaxed);
-        shared.stats.recategorize(bytes, from, to);
+        shared.table.counters.recategorize(bytes, from, to);
     }
 
     /// Makes finished pending blocks idle; whether there were any.
@@ -186,6 +190,7 @@ impl Core {
         shared.pending.retain_mut(|entry| {
             let done = entry.poll(&mut busy, &mut failed);
             if done {
+                table.settled(entry.index, entry.pool);
                 table.release(entry.index);
             }
             !done

@@ -24,7 +24,7 @@ const TOO_LARGE: &str = "none: the request is larger than the device or the limi
 impl Core {
     /// Finds a block of `size` bytes, for a request of `bytes`, by the ladder.
     pub(crate) fn climb(&self, bytes: usize, size: usize, stream: &Arc<StreamInner>) -> Result<u32> {
-        let limit = lock(&self.shared).stats.limit.unwrap_or(usize::MAX);
+        let limit = lock(&self.shared).table.counters.limit.unwrap_or(usize::MAX);
         if size > self.info.capacity.min(limit) {
             return Err(self.out_of_memory(bytes, vec![TOO_LARGE]));
         }
@@ -39,7 +39,7 @@ impl Core {
         if let Some(index) = self.grow(&mut pages, size, stream.id, page)? {
             return Ok(index);
         }
-        lock(&self.shared).stats.retries += 1;
+        lock(&self.shared).table.counters.num_alloc_retries += 1;
         // First give back as much as the request needs; if that is not enough, everything, and grow by the least.
         for (need, page) in [(size.saturating_add(page), page), (usize::MAX, pages.granularity())] {
             if let Some(index) = self.reclaim(&mut pages, need, Some(size), stream.id)? {
@@ -60,7 +60,7 @@ impl Core {
         if let Some(index) = self.take(&mut shared, size, owner) {
             return Ok(Some(index));
         }
-        let budget = shared.stats.limit.map_or(usize::MAX, |limit| limit.saturating_sub(pages.mapped));
+        let budget = shared.table.counters.limit.map_or(usize::MAX, |limit| limit.saturating_sub(pages.mapped));
         let room = Room { page, granularity: pages.granularity(), end: pages.end(), budget };
         let Some(plan) = Plan::best(&shared.table, size, owner, room) else { return Ok(None) };
         let grown = plan.hold(&mut shared.table, owner);
@@ -135,7 +135,7 @@ impl Core {
         let memory = self.source.memory_info();
         let (driver_free, driver_total) = memory.map_or((0, self.info.capacity), |m| (m.free, m.total));
         let mut shared = lock(&self.shared);
-        shared.stats.ooms += 1;
+        shared.table.counters.num_ooms += 1;
         let stats = shared.stats();
         let mut categories: Vec<_> = crate::Category::ALL.map(|c| (c, stats.category(c).current)).to_vec();
         categories.retain(|(_, bytes)| *bytes > 0);

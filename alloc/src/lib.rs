@@ -42,6 +42,7 @@ mod pinned;
 mod report;
 mod size;
 mod source;
+mod stat;
 mod stats;
 mod steal;
 mod stream;
@@ -59,7 +60,8 @@ pub use error::{AllocError, OomReport, SourceError};
 pub use log::LogEvent;
 pub use pinned::{PinnedBlock, PinnedPool};
 pub use source::{Handle, MemoryInfo, RawEvent, RawStream, Source, SourceInfo, SourceKind};
-pub use stats::{CategoryStats, MemoryStats};
+pub use stat::Stat;
+pub use stats::{CategoryStats, MemoryStats, PoolStats};
 pub use stream::{Event, Stream, StreamId};
 
 /// The result of every fallible call of this crate.

@@ -1,5 +1,6 @@
 //! Marks: shared events, and what a freed block waits for.
 
+use crate::stats::Pool;
 use crate::stream::StreamInner;
 use crate::{RawEvent, Source, SourceError};
 use smallvec::SmallVec;
@@ -66,11 +67,13 @@ pub(crate) struct Pending {
     pub(crate) waits: SmallVec<[Wait; 2]>,
     /// Set aside by a thread that waits for it under the slow mutex; nobody else takes it.
     pub(crate) aside: bool,
+    /// The pool of the request it served; none if it was idle before it was pending.
+    pub(crate) pool: Option<Pool>,
 }
 
 impl Pending {
     pub(crate) fn new(index: u32, waits: impl IntoIterator<Item = Wait>) -> Pending {
-        Pending { index, waits: waits.into_iter().collect(), aside: false }
+        Pending { index, waits: waits.into_iter().collect(), aside: false, pool: None }
     }
     /// Whether it can never be reused.
     pub(crate) fn is_lost(&self) -> bool {

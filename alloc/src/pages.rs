@@ -42,6 +42,10 @@ impl Pages {
         Err(last)
     }
 
+    /// How many pages are mapped.
+    pub(crate) fn count(&self) -> usize {
+        self.pages.len()
+    }
     /// The smallest page.
     pub(crate) fn granularity(&self) -> usize {
         self.granularity

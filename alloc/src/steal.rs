@@ -35,6 +35,7 @@ impl Core {
         let mut shared = lock(&self.shared);
         let Some(error) = failed else {
             shared.table.set_owner(index, stream.id);
+            shared.table.counters.steals += 1;
             return Ok(Some(index));
         };
         // Still waited for, but by whoever finds it next.
@@ -50,7 +51,11 @@ impl Core {
     /// Waits until the device is done with everything idle or pending, and returns it merged and held, owned by `to`, with the
     /// short lock taken: what is freed meanwhile is not among it.
     pub(crate) fn settle(&self, to: u32) -> Result<(MutexGuard<'_, Shared>, Vec<u32>)> {
-        lock(&self.shared).set_aside();
+        {
+            let mut shared = lock(&self.shared);
+            shared.table.counters.num_sync_all_streams += 1;
+            shared.set_aside();
+        }
         loop {
             let mut held = Vec::new();
             let ending = lock(&self.shared).waits_aside(&mut held);
@@ -131,10 +136,15 @@ impl Shared {
             }
         }
         let entry = self.pending.remove(at);
+        // What is left over stays pending, and counted.
         if self.table.get(index).size - size >= least_rest(size) {
             let rest = self.table.split(index, size);
-            self.pending.push(Pending::new(rest, entry.waits));
+            if let Some(pool) = entry.pool {
+                self.table.counters.pending_split(pool);
+            }
+            self.pending.push(Pending { pool: entry.pool, ..Pending::new(rest, entry.waits) });
         }
+        self.table.settled(index, entry.pool);
         self.table.set(index, State::Live);
         Some(index)
     }
@@ -199,6 +209,7 @@ impl Shared {
         let mut clear = Vec::new();
         self.pending.retain(|entry| {
             if entry.aside {
+                self.table.settled(entry.index, entry.pool);
                 clear.push(entry.index);
             }
             !entry.aside

@@ -6,6 +6,7 @@
 
 use crate::bins::Bins;
 use crate::size::least_rest;
+use crate::stats::{Counters, Pool};
 
 /// No block.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -50,11 +51,13 @@ pub(crate) struct Table {
     bins: Vec<Bins>,
     pub(crate) holes: Vec<u32>,
     base: u64,
+    pub(crate) counters: Counters,
 }
 
 impl Table {
     pub(crate) fn new(base: u64) -> Table {
-        Table { records: Vec::new(), unused: NONE, last: NONE, bins: Vec::new(), holes: Vec::new(), base }
+        let (records, bins, holes) = (Vec::new(), Vec::new(), Vec::new());
+        Table { records, unused: NONE, last: NONE, bins, holes, base, counters: Counters::default() }
     }
 
     pub(crate) fn get(&self, index: u32) -> &Record {
@@ -106,24 +109,35 @@ impl Table {
     }
     /// Takes an idle block out of its bin.
     pub(crate) fn hold(&mut self, index: u32) {
-        let owner = self.get(index).owner as usize;
-        self.bins[owner].remove(&mut self.records, index);
+        self.unbin(index);
         self.set(index, State::Held);
     }
     /// Makes a block idle and merges it with idle neighbours of its owner.
     pub(crate) fn release(&mut self, mut index: u32) {
         let Record { prev, next, owner, .. } = *self.get(index);
         if self.is_idle(next, owner) {
-            self.bins[owner as usize].remove(&mut self.records, next);
+            self.unbin(next);
             self.merge(index);
         }
         if self.is_idle(prev, owner) {
-            self.bins[owner as usize].remove(&mut self.records, prev);
+            self.unbin(prev);
             self.merge(prev);
             index = prev;
         }
         self.set(index, State::Idle);
         self.bins[owner as usize].push(&mut self.records, index);
+        self.counters.idle_pushed(self.get(index).size, Pool::Large);
+    }
+    fn unbin(&mut self, index: u32) {
+        let Record { size, owner, .. } = *self.get(index);
+        self.bins[owner as usize].remove(&mut self.records, index);
+        self.counters.idle_popped(size, Pool::Large);
+    }
+    /// Counts a pending block that is done, or taken over; `pool` is that of the request it last served.
+    pub(crate) fn settled(&mut self, index: u32, pool: Option<Pool>) {
+        if let Some(pool) = pool {
+            self.counters.settled(self.get(index).size, pool);
+        }
     }
     pub(crate) fn is_idle(&self, index: u32, owner: u32) -> bool {
         index != NONE && self.get(index).state == State::Idle && self.get(index).owner == owner
