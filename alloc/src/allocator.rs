@@ -122,9 +122,13 @@ impl Allocator {
     pub fn reset_accumulated_stats(&self) {
         lock(&self.core.shared).table.counters.reset_accumulated();
     }
-    /// The counters as a table.
+    /// The counters as a table, each metric followed by its part in the large and in the small pool.
     pub fn memory_summary(&self) -> String {
-        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok())
+        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), false)
+    }
+    /// The counters as a shorter table: one row a metric.
+    pub fn memory_summary_abbreviated(&self) -> String {
+        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), true)
     }
     /// Starts (or starts anew) recording events.
     pub fn start_log(&self) {

@@ -146,11 +146,14 @@ impl Core {
             allocated: stats.allocated.current,
             reserved: stats.reserved.current,
             largest_free: stats.largest_free,
+            free_pages: stats.free_pages,
             pending: stats.pending,
+            pending_by_stream: Vec::new(),
             limit: stats.limit,
             driver_free,
             driver_total,
             categories,
+            top_sites: Vec::new(),
             steps,
         }))
     }
