@@ -184,7 +184,7 @@ impl Allocator {
     }
     /// Limits reserved bytes from now on; `None` lifts it. What is already reserved stays.
     pub fn set_limit(&self, limit: Option<usize>) {
-        lock(&self.core.shared).stats.limit = limit;
+        lock(&self.core.shared).table.counters.limit = limit;
     }
     /// Limits reserved bytes to a fraction of the device, as PyTorch's `set_per_process_memory_fraction`.
     pub fn set_limit_fraction(&self, fraction: f64) {
@@ -200,11 +200,19 @@ impl Allocator {
     pub fn reset_peak_stats(&self) {
         let mut shared = lock(&self.core.shared);
         shared.high_water(0);
-        shared.stats.reset_peaks();
+        shared.table.counters.reset_peaks();
     }
-    /// The counters as a table.
+    /// Starts the running totals (`allocated` and `freed` of every metric) and PyTorch's counters of events anew.
+    pub fn reset_accumulated_stats(&self) {
+        lock(&self.core.shared).table.counters.reset_accumulated();
+    }
+    /// The counters as a table, each metric followed by its part in the large and in the small pool.
     pub fn memory_summary(&self) -> String {
-        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok())
+        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), false)
+    }
+    /// The counters as a shorter table: one row a metric.
+    pub fn memory_summary_abbreviated(&self) -> String {
+        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), true)
     }
     /// Starts (or starts anew) recording events.
     pub fn start_log(&self) {

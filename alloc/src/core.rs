@@ -10,12 +10,12 @@ use crate::log::Log;
 use crate::mark::{Mark, Pending, Wait};
 use crate::pages::Pages;
 use crate::size::{ALIGN, round_up};
+use crate::stats::Pool;
 use crate::stream::StreamInner;
-use crate::table::{NONE, State, Table, Tag};
+use crate::table::{NONE, Record, State, Table, Tag};
 use crate::uses::Uses;
 use crate::{
-    AllocError, AllocatorConfig, Category, LogEvent, MemoryStats, Policy, Result, Source, SourceError, SourceInfo, SourceKind,
-    StreamId, Zone,
+    AllocError, AllocatorConfig, Category, LogEvent, Policy, Result, Source, SourceError, SourceInfo, SourceKind, StreamId, Zone,
 };
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -48,7 +48,6 @@ pub(crate) struct Shared {
     pub(crate) pending: Vec<Pending>,
     /// By id.
     pub(crate) streams: Vec<Option<(u64, Weak<StreamInner>)>>,
-    pub(crate) stats: MemoryStats,
     pub(crate) log: Option<Log>,
     /// Id of the next block.
     pub(crate) next_id: u64,
@@ -63,19 +62,23 @@ impl Shared {
     pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
-        self.stats.add(tag.bytes, tag.category);
         if let Some(log) = &mut self.log {
             log.push(LogEvent::Alloc { id: log.number(id), bytes: tag.bytes, stream: StreamId(owner), category: tag.category });
         }
         if index == NONE {
+            self.table.counters.allocated(tag.bytes, 0, Pool::Small, tag.category);
             return (id, 0);
         }
         self.table.set_tag(index, tag);
-        (id, self.table.get(index).address)
+        let Record { address, size, .. } = *self.table.get(index);
+        let pool = self.table.pool(index);
+        self.table.counters.allocated(tag.bytes, size, pool, tag.category);
+        (id, address)
     }
     /// The most bytes that were ever asked for at once, with `more` now.
     pub(crate) fn high_water(&mut self, more: usize) -> usize {
-        self.peak = self.peak.max(self.stats.requested.peak).max(self.stats.requested.current + more);
+        let (current, peak) = self.table.counters.requested();
+        self.peak = self.peak.max(peak).max(current.saturating_add(more));
         self.peak
     }
 }
@@ -89,11 +92,11 @@ impl Core {
         for zone in Zone::ALL {
             let range = pages.add_range(&*source)?;
             base = base.or(range);
-            table.add_region(range, zone == Zone::Small, false);
+            table.add_region(range, if zone == Zone::Small { Pool::Small } else { Pool::Large }, false);
         }
-        let stats = MemoryStats { limit: config.limit, ..MemoryStats::default() };
+        table.counters.limit = config.limit;
         let (pending, streams, free_regions) = Default::default();
-        let shared = Shared { table, pending, streams, stats, log: None, next_id: 0, peak: 0, free_regions };
+        let shared = Shared { table, pending, streams, log: None, next_id: 0, peak: 0, free_regions };
         Ok(Arc::new(Core {
             source,
             info,
@@ -185,18 +188,20 @@ impl Core {
             }
         }
         let mut shared = lock(&self.shared);
-        shared.stats.remove(bytes, category);
         if let Some(log) = &mut shared.log {
             log.push(LogEvent::Free { id: log.number(id) });
         }
         if index == NONE {
-            return;
+            return shared.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
         }
+        let (size, pool) = (shared.table.get(index).size, shared.table.pool(index));
         if waits.is_empty() {
+            shared.table.counters.freed_and_settled(bytes, size, pool, category);
             shared.table.release(index);
         } else {
+            shared.table.counters.freed(bytes, size, pool, category);
             shared.table.set(index, State::Pending);
-            shared.pending.push(Pending::new(index, waits));
+            shared.pending.push(Pending { active: true, ..Pending::new(index, waits) });
         }
         drop(shared);
         // The last handle of a foreign stream may go here, and its end takes the short lock.
@@ -209,7 +214,7 @@ impl Core {
         if index != NONE {
             shared.table.set_category(index, to);
         }
-        shared.stats.recategorize(bytes, from, to);
+        shared.table.counters.recategorize(bytes, from, to);
     }
 
     /// Makes finished pending blocks idle; whether there were any.
@@ -220,6 +225,7 @@ impl Core {
         shared.pending.retain_mut(|entry| {
             let done = entry.poll(&mut busy, &mut failed);
             if done {
+                table.settled(entry.index, entry.active);
                 table.release(entry.index);
             }
             !done

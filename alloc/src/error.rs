@@ -1,6 +1,6 @@
 //! Errors of this crate, each one sentence; out of memory carries a report.
 
-use crate::Category;
+use crate::{Category, StreamId};
 
 /// What went wrong in a memory source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,8 +101,12 @@ pub struct OomReport {
     pub reserved: usize,
     /// The largest idle block.
     pub largest_free: usize,
+    /// Bytes of the idle pages that are idle as a whole, and so could be moved or given back.
+    pub free_pages: usize,
     /// Bytes of blocks that the device may still be using.
     pub pending: usize,
+    /// Those bytes by the stream that the blocks were allocated on, largest first.
+    pub pending_by_stream: Vec<(StreamId, usize)>,
     /// The limit on reserved bytes.
     pub limit: Option<usize>,
     /// Free bytes of the device as its driver counts them.
@@ -111,6 +115,8 @@ pub struct OomReport {
     pub driver_total: usize,
     /// Live bytes by category, largest first.
     pub categories: Vec<(Category, usize)>,
+    /// Live bytes by the source line that asked for them, largest first, where lines are recorded.
+    pub top_sites: Vec<(String, usize)>,
     /// The steps that were tried, in order.
     pub steps: Vec<&'static str>,
 }

@@ -42,7 +42,7 @@ impl Core {
     pub(crate) fn climb(&self, ask: &Ask, stream: &Arc<StreamInner>) -> Result<u32> {
         let (limit, private) = {
             let shared = lock(&self.shared);
-            (shared.stats.limit.unwrap_or(usize::MAX), shared.table.regions[ask.region as usize].pinned)
+            (shared.table.counters.limit.unwrap_or(usize::MAX), shared.table.regions[ask.region as usize].pinned)
         };
         if ask.size > self.info.capacity.min(limit) {
             return Err(self.out_of_memory(ask, vec![TOO_LARGE]));
@@ -88,7 +88,7 @@ impl Core {
                 return Ok(index);
             }
         }
-        lock(&self.shared).stats.retries += 1;
+        lock(&self.shared).table.counters.num_alloc_retries += 1;
         steps.push(SETTLE);
         self.wait_and_merge(&mut pages, stream.id)?;
         if let Some(index) = self.extend(&mut pages, ask, stream, Donors::Idle)? {
@@ -120,7 +120,7 @@ impl Core {
         let memory = self.source.memory_info();
         let (driver_free, driver_total) = memory.map_or((0, self.info.capacity), |m| (m.free, m.total));
         let mut shared = lock(&self.shared);
-        shared.stats.ooms += 1;
+        shared.table.counters.num_ooms += 1;
         let stats = shared.stats();
         let mut categories: Vec<_> = crate::Category::ALL.map(|c| (c, stats.category(c).current)).to_vec();
         categories.retain(|(_, bytes)| *bytes > 0);
@@ -131,11 +131,14 @@ impl Core {
             allocated: stats.allocated.current,
             reserved: stats.reserved.current,
             largest_free: stats.largest_free,
+            free_pages: stats.free_pages,
             pending: stats.pending,
+            pending_by_stream: shared.pending_by_stream(),
             limit: stats.limit,
             driver_free,
             driver_total,
             categories,
+            top_sites: shared.top_sites(),
             steps,
         }))
     }

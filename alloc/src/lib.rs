@@ -52,6 +52,7 @@ mod stats;
 mod steal;
 mod stitch;
 mod stream;
+mod survey;
 mod table;
 mod uses;
 
@@ -72,7 +73,7 @@ pub use policy::{Growth, Policy, Search, Zone};
 pub use pool::PrivatePool;
 pub use source::{Handle, MemoryInfo, RawEvent, RawStream, Source, SourceInfo, SourceKind};
 pub use stat::Stat;
-pub use stats::{CategoryStats, MemoryStats};
+pub use stats::{CategoryStats, MemoryStats, PoolStats};
 pub use stream::{Event, Stream, StreamId};
 
 /// The result of every fallible call of this crate.

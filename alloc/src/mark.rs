@@ -66,11 +66,13 @@ pub(crate) struct Pending {
     pub(crate) waits: SmallVec<[Wait; 2]>,
     /// Set aside by a thread that waits for it under the slow mutex; nobody else takes it.
     pub(crate) aside: bool,
+    /// Whether it counts as active: it was live before it was pending, not idle.
+    pub(crate) active: bool,
 }
 
 impl Pending {
     pub(crate) fn new(index: u32, waits: impl IntoIterator<Item = Wait>) -> Pending {
-        Pending { index, waits: waits.into_iter().collect(), aside: false }
+        Pending { index, waits: waits.into_iter().collect(), aside: false, active: false }
     }
     /// Whether it can never be reused.
     pub(crate) fn is_lost(&self) -> bool {

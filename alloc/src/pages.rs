@@ -4,6 +4,7 @@
 //! Between, it has two addresses, of which no block has the old one.
 
 use crate::mark::Mark;
+use crate::stats::Pool;
 use crate::{Handle, Source, SourceError, SourceKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +22,47 @@ pub(crate) struct Pages {
     /// Reserved addresses of each region, (0, 0) where it has none.
     ranges: Vec<(u64, usize)>,
     /// Mapped pages by address.
-    pages: BTreeMap<u64, (usize, Handle)>,
+    pages: BTreeMap<u64, Page>,
     leaving: Vec<Leaving>,
     granularity: usize,
     /// Bytes taken from the device.
     pub(crate) mapped: usize,
-    /// Physical pages, or whole allocations, taken and given back so far.
-    pub(crate) taken: u64,
-    pub(crate) given: u64,
+    /// Not counted yet, by pool.
+    pub(crate) changes: [Change; 2],
     /// Driver calls that took, gave or moved memory.
     pub(crate) calls: u64,
+}
+
+/// A physical page, or a whole allocation.
+#[derive(Clone, Copy)]
+struct Page {
+    bytes: usize,
+    handle: Handle,
+    pool: Pool,
+}
+
+/// Bytes and pages.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Change {
+    pub(crate) taken: (usize, u64),
+    pub(crate) given: (usize, u64),
+    /// From the other pool.
+    pub(crate) moved_here: (usize, u64),
+}
+
+fn count(sum: &mut (usize, u64), bytes: usize) {
+    *sum = (sum.0 + bytes, sum.1 + 1);
+}
+
+/// Pages to be mapped side by side at `at`: those that move there, then new ones.
+pub(crate) struct Mapping<'a> {
+    pub(crate) at: u64,
+    /// Old addresses and sizes.
+    pub(crate) moved: &'a [(u64, usize)],
+    /// New bytes, in pages of `unit`.
+    pub(crate) fresh: usize,
+    pub(crate) unit: usize,
+    pub(crate) pool: Pool,
 }
 
 /// An address that its page has left, until the device has finished with it.
@@ -45,7 +77,7 @@ impl Pages {
     pub(crate) fn new(source: &dyn Source) -> Pages {
         let granularity = source.info().granularity.max(1);
         let (ranges, pages, leaving) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Pages { ranges, pages, leaving, granularity, mapped: 0, taken: 0, given: 0, calls: 0 }
+        Pages { ranges, pages, leaving, granularity, mapped: 0, changes: Default::default(), calls: 0 }
     }
 
     /// Reserves addresses for the next region: many times the device's memory, since pages that move leave gaps behind, and less
@@ -86,9 +118,10 @@ impl Pages {
         base + bytes as u64
     }
 
-    /// Maps the pages at `moved` and then `fresh` new bytes side by side at `at`, in pages of `unit`; the moved ones keep their old
-    /// addresses as well. On an error everything is as before, unless the driver refuses even that: then `mapped` differs.
-    pub(crate) fn map(&mut self, source: &dyn Source, at: u64, moved: &[(u64, usize)], fresh: usize, unit: usize) -> Result<()> {
+    /// Carries a mapping out; pages that move keep their old addresses as well. On an error everything is as before, unless the
+    /// driver refuses even that: then `mapped` differs.
+    pub(crate) fn map(&mut self, source: &dyn Source, mapping: Mapping<'_>) -> Result<()> {
+        let Mapping { at, moved, fresh, unit, pool } = mapping;
         // A large request that the device cannot serve would cost thousands of calls there and back.
         if fresh >= ASK_FIRST && source.info().kind != SourceKind::Host && source.memory_info()?.free < fresh {
             return Err(SourceError::OutOfMemory);
@@ -99,14 +132,14 @@ impl Pages {
             // New pages first: they are what may fail.
             if done < fresh {
                 let size = unit.min(fresh - done);
-                match self.map_new(source, from + done as u64, size) {
+                match self.map_new(source, from + done as u64, size, pool) {
                     Ok(()) => done += size,
                     Err(error) => break Err(error),
                 }
             } else if aliases.len() < moved.len() {
                 let to = aliases.last().map_or(at, |(address, bytes, _, _)| address + *bytes as u64);
                 let (old, bytes) = moved[aliases.len()];
-                let handle = self.pages[&old].1;
+                let handle = self.pages[&old].handle;
                 self.calls += 1;
                 match source.map(to, bytes, handle) {
                     Ok(()) => aliases.push((to, bytes, handle, old)),
@@ -129,13 +162,15 @@ impl Pages {
             return result;
         }
         for (address, bytes, handle, old) in aliases {
-            self.pages.remove(&old);
-            self.pages.insert(address, (bytes, handle));
+            if self.pages.remove(&old).is_some_and(|page| page.pool != pool) {
+                count(&mut self.changes[pool as usize].moved_here, bytes);
+            }
+            self.pages.insert(address, Page { bytes, handle, pool });
         }
         Ok(())
     }
 
-    fn map_new(&mut self, source: &dyn Source, address: u64, size: usize) -> Result<()> {
+    fn map_new(&mut self, source: &dyn Source, address: u64, size: usize, pool: Pool) -> Result<()> {
         self.calls += 1;
         let handle = source.create(size)?;
         self.calls += 1;
@@ -145,18 +180,18 @@ impl Pages {
             let _ = source.destroy(handle);
             return Err(error);
         }
-        self.pages.insert(address, (size, handle));
+        self.pages.insert(address, Page { bytes: size, handle, pool });
         self.mapped += size;
-        self.taken += 1;
+        count(&mut self.changes[pool as usize].taken, size);
         Ok(())
     }
     /// Takes a whole allocation from a source without virtual memory.
-    pub(crate) fn allocate(&mut self, source: &dyn Source, bytes: usize) -> Result<u64> {
+    pub(crate) fn allocate(&mut self, source: &dyn Source, bytes: usize, pool: Pool) -> Result<u64> {
         self.calls += 1;
         let address = source.allocate(bytes)?;
-        self.pages.insert(address, (bytes, Handle(address)));
+        self.pages.insert(address, Page { bytes, handle: Handle(address), pool });
         self.mapped += bytes;
-        self.taken += 1;
+        count(&mut self.changes[pool as usize].taken, bytes);
         Ok(address)
     }
 
@@ -193,10 +228,9 @@ impl Pages {
 
     /// Unmaps whole pages and gives them back, one by one, as the driver wants it. Stops at a page that cannot be unmapped.
     pub(crate) fn unmap(&mut self, source: &dyn Source, at: u64, bytes: usize) -> Result<()> {
-        let run: Vec<(u64, usize, Handle)> =
-            self.pages.range(at..at + bytes as u64).map(|(address, (size, handle))| (*address, *size, *handle)).collect();
+        let run: Vec<(u64, Page)> = self.pages.range(at..at + bytes as u64).map(|(address, page)| (*address, *page)).collect();
         let mut result = Ok(());
-        for (address, size, handle) in run {
+        for (address, Page { bytes: size, handle, pool }) in run {
             let gone = if source.info().virtual_memory {
                 self.calls += 2;
                 source.unmap(address, size)?;
@@ -208,7 +242,7 @@ impl Pages {
             };
             self.pages.remove(&address);
             self.mapped -= size;
-            self.given += 1;
+            count(&mut self.changes[pool as usize].given, size);
             result = result.and(gone);
         }
         result
@@ -219,7 +253,9 @@ impl Pages {
     pub(crate) fn whole_pages(&self, from: u64, to: u64, need: usize, most: usize) -> Option<(u64, usize)> {
         let inside = |address: u64, size: usize| address >= from && address + size as u64 <= to;
         let mut run: Option<(u64, usize)> = None;
-        for (address, (size, _)) in self.pages.range(from..to).rev().filter(|(address, (size, _))| inside(**address, *size)) {
+        for (address, Page { bytes: size, .. }) in
+            self.pages.range(from..to).rev().filter(|(address, page)| inside(**address, page.bytes))
+        {
             let bytes = run.map_or(0, |(_, bytes)| bytes);
             if bytes >= need || bytes + size > most {
                 break;
@@ -230,7 +266,7 @@ impl Pages {
     }
     /// The pages of a run, by address.
     pub(crate) fn list(&self, at: u64, bytes: usize) -> impl Iterator<Item = (u64, usize)> {
-        self.pages.range(at..at + bytes as u64).map(|(address, (size, _))| (*address, *size))
+        self.pages.range(at..at + bytes as u64).map(|(address, page)| (*address, page.bytes))
     }
 
     /// Gives everything back; the device must have finished.
@@ -238,7 +274,7 @@ impl Pages {
         let (_, failed) = self.retire(source, true);
         let everything = self.pages.keys().next().copied().zip(self.pages.iter().next_back());
         let unmapped = match everything {
-            Some((first, (last, (size, _)))) => self.unmap(source, first, (last + *size as u64 - first) as usize),
+            Some((first, (last, page))) => self.unmap(source, first, (last + page.bytes as u64 - first) as usize),
             None => Ok(()),
         };
         // A range with something left in it cannot go back; there is nobody left to tell.

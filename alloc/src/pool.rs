@@ -2,6 +2,7 @@
 
 use crate::core::lock;
 use crate::ladder::Ask;
+use crate::stats::Pool;
 use crate::{Allocator, Block, Category, Result, Stream};
 use std::panic::Location;
 
@@ -28,7 +29,7 @@ impl PrivatePool {
             None => {
                 drop(shared);
                 let range = pages.add_range(&*core.source)?;
-                lock(&core.shared).table.add_region(range, false, true)
+                lock(&core.shared).table.add_region(range, Pool::Large, true)
             }
         };
         Ok(PrivatePool { allocator: allocator.clone(), region })

@@ -1,9 +1,15 @@
-//! Counters of an allocator, all in bytes or calls.
+//! What an allocator counts, as a snapshot: every metric under PyTorch's name, and Kiln's own rows besides.
+//!
+//! `counters` counts, on the path of every allocation; a snapshot is made of it on request.
 
-use crate::Category;
+mod counters;
+mod map;
+
+pub(crate) use counters::{Counters, Pool};
+
 use crate::core::Shared;
 use crate::pages::Pages;
-use crate::size::ALIGN;
+use crate::{Category, Stat};
 
 /// Bytes of one category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,45 +21,97 @@ pub struct CategoryStats {
 }
 
 impl CategoryStats {
-    fn add(&mut self, bytes: usize) {
-        self.set(self.current + bytes);
+    fn of(stat: Stat) -> CategoryStats {
+        CategoryStats { current: stat.current as usize, peak: stat.peak as usize }
     }
-    fn set(&mut self, bytes: usize) {
-        self.current = bytes;
-        self.peak = self.peak.max(bytes);
+    #[inline]
+    fn add(&mut self, bytes: usize) {
+        self.current += bytes;
+        // A branch that is rarely taken costs less than a store that is always made.
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
     }
 }
 
-/// A snapshot of an allocator's counters. Sizes are in bytes; "allocated" counts requests rounded up to 512 bytes,
-/// whatever block served them, so it is the same on every device.
+/// One metric by pool. Requests of up to 1 MiB belong to the small pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Both pools together; its peak is that of the sum.
+    pub all: Stat,
+    /// Requests of up to 1 MiB, and what was taken from the device for them.
+    pub small_pool: Stat,
+    /// Larger requests, and what was taken from the device for them.
+    pub large_pool: Stat,
+}
+
+/// A snapshot of an allocator's counters; sizes in bytes.
+///
+/// Metrics bear the names of `torch.cuda.memory_stats()`. Their totals, and the counters that say so, begin anew when
+/// accumulated statistics are reset; peaks when peaks are.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStats {
-    /// In live blocks.
-    pub allocated: CategoryStats,
+    /// Live blocks.
+    pub allocation: PoolStats,
+    /// In live blocks: requests rounded up to 512 bytes, whatever block served them, so it is the same on every device.
+    pub allocated_bytes: PoolStats,
     /// In live blocks, as asked for.
-    pub requested: CategoryStats,
+    pub requested_bytes: PoolStats,
+    /// Blocks that are live, or freed while another stream may still be using them.
+    pub active: PoolStats,
+    /// In those blocks, whole: with a rest that was too small to be split off.
+    pub active_bytes: PoolStats,
+    /// Idle blocks. Each is a piece of an arena, so each counts as split.
+    pub inactive_split: PoolStats,
+    /// In idle blocks.
+    pub inactive_split_bytes: PoolStats,
+    /// Pieces of memory taken from the device: physical handles, or whole allocations where it has no virtual memory.
+    pub segment: PoolStats,
     /// Taken from the device.
+    pub reserved_bytes: PoolStats,
+    /// Blocks handed out of at least [`MemoryStats::oversize_limit`] bytes.
+    pub oversize_allocations: Stat,
+    /// Pieces taken from the device of at least [`MemoryStats::oversize_limit`] bytes.
+    pub oversize_segments: Stat,
+    /// From this size on a block counts as oversize; where it is `None`, as by default, none does.
+    pub oversize_limit: Option<usize>,
+    /// Times all streams were waited for, since the last reset.
+    pub num_sync_all_streams: u64,
+    /// Pieces taken from the device since the last reset.
+    pub num_device_alloc: u64,
+    /// Pieces given back to the device since the last reset.
+    pub num_device_free: u64,
+    /// Times the cache was emptied to serve a request, since the last reset: PyTorch's `num_alloc_retries`.
+    pub retries: u64,
+    /// Requests refused since the last reset: PyTorch's `num_ooms`.
+    pub ooms: u64,
+
+    /// `allocated_bytes.all`, current and peak.
+    pub allocated: CategoryStats,
+    /// `requested_bytes.all`, current and peak.
+    pub requested: CategoryStats,
+    /// `reserved_bytes.all`, current and peak.
     pub reserved: CategoryStats,
-    /// By category, in the order of [`Category::ALL`].
+    /// Live bytes, rounded as in `allocated_bytes`, by category, in the order of [`Category::ALL`].
     pub categories: [CategoryStats; 7],
     /// Allocations since the device was made.
     pub allocations: u64,
     /// Live blocks.
     pub live_blocks: usize,
-    /// Driver calls that took or gave memory.
-    pub driver_calls: u64,
-    /// Times the cache was emptied to serve a request.
-    pub retries: u64,
-    /// Requests refused.
-    pub ooms: u64,
-    /// Times free pages were moved to serve a request.
-    pub stitches: u64,
-    /// Blocks taken over from another stream.
-    pub steals: u64,
+    /// Bytes that are free but wait for the device to be done with them.
+    pub pending: usize,
     /// The largest idle block.
     pub largest_free: usize,
-    /// Bytes of freed blocks that another stream may still be using.
-    pub pending: usize,
+    /// Bytes of the idle pages that are idle as a whole: what could be moved, or given back at once.
+    pub free_pages: usize,
+    /// Times free pages were mapped at a new address to serve a request.
+    pub stitches: u64,
+    /// Bytes of the pages mapped so.
+    pub stitched_bytes: u64,
+    /// Blocks that one stream took over from another, or from work in progress.
+    pub steals: u64,
+    /// Driver calls that took, gave or moved memory.
+    pub driver_calls: u64,
     /// The limit on reserved bytes.
     pub limit: Option<usize>,
 }
@@ -67,47 +125,42 @@ impl MemoryStats {
     pub fn allocated_outside_workspace(&self) -> usize {
         self.allocated.current - self.category(Category::Workspace).current
     }
-
-    /// Counts a block handed out for a request of `bytes`.
-    pub(crate) fn add(&mut self, bytes: usize, category: Category) {
-        let rounded = bytes.next_multiple_of(ALIGN);
-        self.allocated.add(rounded);
-        self.requested.add(bytes);
-        self.categories[category as usize].add(rounded);
-        self.allocations += 1;
-        self.live_blocks += 1;
-    }
-    /// Counts a block given back.
-    pub(crate) fn remove(&mut self, bytes: usize, category: u8) {
-        let rounded = bytes.next_multiple_of(ALIGN);
-        self.allocated.current -= rounded;
-        self.requested.current -= bytes;
-        self.categories[category as usize].current -= rounded;
-        self.live_blocks -= 1;
-    }
-    /// Moves a block to another row.
-    pub(crate) fn recategorize(&mut self, bytes: usize, from: u8, to: Category) {
-        let rounded = bytes.next_multiple_of(ALIGN);
-        self.categories[from as usize].current -= rounded;
-        self.categories[to as usize].add(rounded);
-    }
-    /// Sets every peak to the current value.
-    pub(crate) fn reset_peaks(&mut self) {
-        for row in [&mut self.allocated, &mut self.requested, &mut self.reserved].into_iter().chain(&mut self.categories) {
-            row.peak = row.current;
+    /// 1 − largest idle block ÷ idle bytes: 0 while all idle memory is one block, or there is none; near 1 when it is dust.
+    pub fn fragmentation(&self) -> f64 {
+        match self.inactive_split_bytes.all.current {
+            0 => 0.0,
+            idle => 1.0 - self.largest_free as f64 / idle as f64,
         }
     }
+    /// Reserved ÷ live bytes now: 1 when nothing is wasted, or nothing is reserved; infinite when nothing is live.
+    pub fn reserved_to_live(&self) -> f64 {
+        ratio(self.reserved.current, self.allocated.current)
+    }
+    /// Peak reserved ÷ peak requested bytes: what a run took from the device over what it needed. The extremes as above.
+    pub fn peak_ratio(&self) -> f64 {
+        ratio(self.reserved.peak, self.requested.peak)
+    }
+}
+
+fn ratio(whole: usize, part: usize) -> f64 {
+    if whole == part { 1.0 } else { whole as f64 / part as f64 }
 }
 
 impl Shared {
     /// The counters with what only the block table knows.
     pub(crate) fn stats(&self) -> MemoryStats {
         let pending = self.pending.iter().map(|entry| self.table.get(entry.index).size).sum();
-        MemoryStats { largest_free: self.table.largest_idle(), pending, ..self.stats.clone() }
+        MemoryStats { largest_free: self.table.largest_idle(), pending, ..self.table.counters.snapshot() }
     }
-    /// Counts what the driver gave or took.
-    pub(crate) fn note_pages(&mut self, pages: &Pages) {
-        self.stats.reserved.set(pages.mapped);
-        self.stats.driver_calls = pages.calls;
+    /// Counts what the driver gave or took, and what moved, since the last time.
+    pub(crate) fn note_pages(&mut self, pages: &mut Pages) {
+        let counters = &mut self.table.counters;
+        counters.driver_calls = pages.calls;
+        for (pool, change) in [Pool::Small, Pool::Large].into_iter().zip(std::mem::take(&mut pages.changes)) {
+            // Moves first: they leave the sum as it is.
+            let other = if pool == Pool::Small { Pool::Large } else { Pool::Small };
+            counters.segments_moved(other, pool, change.moved_here.0, change.moved_here.1);
+            counters.segments_changed(pool, change.taken.0, change.taken.1, change.given.0, change.given.1);
+        }
     }
 }

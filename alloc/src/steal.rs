@@ -46,7 +46,7 @@ impl Core {
         let mut shared = lock(&self.shared);
         let Some(error) = failed else {
             shared.table.set_owner(index, stream.id);
-            shared.stats.steals += 1;
+            shared.table.counters.steals += 1;
             return Ok(Some(index));
         };
         // Still waited for, but by whoever finds it next.
@@ -91,8 +91,13 @@ impl Core {
         let entry = shared.pending.remove(at);
         if self.cuts(shared.table.get(index).size, ask.size) {
             let rest = shared.table.split(index, ask.size);
-            shared.pending.push(Pending::new(rest, entry.waits));
+            let pool = shared.table.pool(rest);
+            if entry.active {
+                shared.table.counters.pending_split(pool);
+            }
+            shared.pending.push(Pending { active: entry.active, ..Pending::new(rest, entry.waits) });
         }
+        shared.table.settled(index, entry.active);
         shared.table.set(index, State::Live);
         Some(index)
     }
@@ -100,7 +105,11 @@ impl Core {
     /// Waits until the device is done with everything idle or pending, and returns it merged and held, owned by `to`, with the
     /// short lock taken: what is freed meanwhile is not among it.
     pub(crate) fn settle(&self, to: u32) -> Result<(MutexGuard<'_, Shared>, Vec<u32>)> {
-        lock(&self.shared).set_aside();
+        {
+            let mut shared = lock(&self.shared);
+            shared.table.counters.num_sync_all_streams += 1;
+            shared.set_aside();
+        }
         loop {
             let mut held = Vec::new();
             let ending = lock(&self.shared).waits_aside(&mut held);
@@ -219,6 +228,7 @@ impl Shared {
         let mut clear = Vec::new();
         self.pending.retain(|entry| {
             if entry.aside {
+                self.table.settled(entry.index, entry.active);
                 clear.push(entry.index);
             }
             !entry.aside

@@ -7,7 +7,8 @@ use crate::core::{Core, Shared, lock};
 use crate::growth::{Grown, Place, Plan};
 use crate::ladder::Ask;
 use crate::mark::{Mark, Pending, Wait};
-use crate::pages::Pages;
+use crate::pages::{Mapping, Pages};
+use crate::stats::Pool;
 use crate::steal::Held;
 use crate::stream::{OPEN, StreamInner};
 use crate::table::State;
@@ -31,8 +32,11 @@ struct Donor {
     address: u64,
     bytes: usize,
     /// What it was waiting for, if it was pending.
-    waits: Option<SmallVec<[Wait; 2]>>,
+    waits: Option<Waiting>,
 }
+
+/// What a pending piece waits for, and whether it counts as active.
+type Waiting = (SmallVec<[Wait; 2]>, bool);
 
 /// A change of the pages, decided and held: to be carried out, or undone.
 struct Stitch {
@@ -125,7 +129,7 @@ impl Core {
         plan.bytes = plan.bytes.max(got);
         let mut fresh = plan.bytes - got;
         // While the device is asked at all, as much as may be taken without stitching: it saves later calls.
-        if fresh > 0 && plan.is_tail() && allowed < usize::MAX && !shared.table.regions[ask.region as usize].small {
+        if fresh > 0 && plan.is_tail() && allowed < usize::MAX && shared.pool(ask) == Pool::Large {
             let spare = allowed.saturating_sub(pages.mapped + fresh).min(means.budget - fresh).min(plan.room - plan.bytes);
             let spare = spare / page * page;
             plan.bytes += spare;
@@ -149,7 +153,8 @@ impl Core {
         let before = pages.mapped;
         let moved: Vec<(u64, usize)> = donors.iter().flat_map(|donor| pages.list(donor.address, donor.bytes)).collect();
         let result = self.order_after(stream, users).and_then(|marks| {
-            pages.map(&*self.source, grown.address, &moved, fresh, unit)?;
+            let pool = lock(&self.shared).pool(ask);
+            pages.map(&*self.source, Mapping { at: grown.address, moved: &moved, fresh, unit, pool })?;
             Ok(marks)
         });
         let mut shared = lock(&self.shared);
@@ -157,7 +162,11 @@ impl Core {
         match result {
             Ok(marks) => {
                 if !donors.is_empty() {
-                    shared.stats.stitches += 1;
+                    shared.table.counters.stitches += 1;
+                    shared.table.counters.stitched_bytes += moved.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
+                }
+                for donor in &donors {
+                    shared.table.settled(donor.index, donor.waits.as_ref().is_some_and(|(_, active)| *active));
                 }
                 let index = grown.join(&mut shared.table);
                 self.cut(&mut shared, index, ask.size);
@@ -206,9 +215,10 @@ impl Core {
 
     /// Growth on a source without virtual memory: an allocation of its own.
     fn allocate_segment(&self, pages: &mut Pages, ask: &Ask, owner: u32, budget: usize) -> Result<Option<u32>> {
+        let pool = lock(&self.shared).pool(ask);
         let segment = match self.policy.growth(ask.size) {
             Growth::Segments(bytes) => bytes,
-            Growth::Pages { .. } if lock(&self.shared).table.regions[ask.region as usize].small => SMALL_SEGMENT,
+            Growth::Pages { .. } if pool == Pool::Small => SMALL_SEGMENT,
             Growth::Pages { .. } => LARGE_SEGMENT,
         };
         // A smaller one where the limit or the device has no more.
@@ -216,7 +226,7 @@ impl Core {
             let Some(bytes) = bytes.checked_next_multiple_of(pages.granularity()).filter(|bytes| *bytes <= budget) else {
                 continue;
             };
-            match pages.allocate(&*self.source, bytes) {
+            match pages.allocate(&*self.source, bytes, pool) {
                 Ok(address) => {
                     let mut shared = lock(&self.shared);
                     shared.note_pages(pages);
@@ -237,9 +247,12 @@ const SMALL_SEGMENT: usize = 2 << 20;
 const LARGE_SEGMENT: usize = 20 << 20;
 
 impl Shared {
+    fn pool(&self, ask: &Ask) -> Pool {
+        self.table.regions[ask.region as usize].pool
+    }
     /// Bytes that may still be taken under the limit.
     fn budget(&self, pages: &Pages) -> usize {
-        self.stats.limit.map_or(usize::MAX, |limit| limit.saturating_sub(pages.mapped))
+        self.table.counters.limit.map_or(usize::MAX, |limit| limit.saturating_sub(pages.mapped))
     }
 
     /// Runs of whole free pages of about `wanted` bytes and no more than `most`: from the smallest pieces, whose use for anything
@@ -308,30 +321,43 @@ impl Shared {
 
     /// Cuts a run of pages out of an idle or pending piece, as a held piece of its own.
     fn cut_out(&mut self, mut index: u32, address: u64, bytes: usize) -> Donor {
-        let waits = self.pending.iter().position(|entry| entry.index == index).map(|at| self.pending.remove(at).waits);
+        let waits = self
+            .pending
+            .iter()
+            .position(|entry| entry.index == index)
+            .map(|at| self.pending.remove(at))
+            .map(|entry| (entry.waits, entry.active));
         if waits.is_none() {
             self.table.hold(index);
         }
         let before = (address - self.table.get(index).address) as usize;
         if before > 0 {
             let rest = self.table.split(index, before);
+            self.count_split(index, &waits);
             self.keep(index, &waits);
             index = rest;
         }
         if self.table.get(index).size > bytes {
             let rest = self.table.split(index, bytes);
+            self.count_split(index, &waits);
             self.keep(rest, &waits);
         }
         self.table.set(index, State::Held);
         Donor { index, address, bytes, waits }
     }
+    fn count_split(&mut self, index: u32, waits: &Option<Waiting>) {
+        if let Some((_, true)) = waits {
+            let pool = self.table.pool(index);
+            self.table.counters.pending_split(pool);
+        }
+    }
     /// Makes a piece idle again, or pending if it waits for something.
-    fn keep(&mut self, index: u32, waits: &Option<SmallVec<[Wait; 2]>>) {
+    fn keep(&mut self, index: u32, waits: &Option<Waiting>) {
         match waits {
             None => self.table.release(index),
-            Some(waits) => {
+            Some((waits, active)) => {
                 self.table.set(index, State::Pending);
-                self.pending.push(Pending::new(index, waits.iter().cloned()));
+                self.pending.push(Pending { active: *active, ..Pending::new(index, waits.iter().cloned()) });
             }
         }
     }

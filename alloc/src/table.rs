@@ -6,6 +6,7 @@
 //! hole.
 
 use crate::bins::Bins;
+use crate::stats::{Counters, Pool};
 use crate::{Category, Search};
 use std::panic::Location;
 
@@ -68,8 +69,8 @@ pub(crate) struct Region {
     pub(crate) holes: Vec<u32>,
     /// Whether its pages stay where they are.
     pub(crate) pinned: bool,
-    /// Whether its blocks count as small ones.
-    pub(crate) small: bool,
+    /// What its blocks are counted as.
+    pub(crate) pool: Pool,
     /// Whether its pieces lie anywhere, with nothing in between that could be a hole.
     scattered: bool,
 }
@@ -80,19 +81,21 @@ pub(crate) struct Table {
     pub(crate) regions: Vec<Region>,
     owners: u32,
     nobody: Tag,
+    /// Kept here, so that the bins can count.
+    pub(crate) counters: Counters,
 }
 
 impl Table {
     pub(crate) fn new() -> Table {
         let nobody = Tag { bytes: 0, site: Location::caller(), category: Category::Temporaries };
-        Table { records: Vec::new(), unused: NONE, regions: Vec::new(), owners: 0, nobody }
+        Table { records: Vec::new(), unused: NONE, regions: Vec::new(), owners: 0, nobody, counters: Counters::default() }
     }
 
     /// A new region, with its first address; `None` where pieces lie wherever the driver puts them.
-    pub(crate) fn add_region(&mut self, base: Option<u64>, small: bool, pinned: bool) -> u16 {
+    pub(crate) fn add_region(&mut self, base: Option<u64>, pool: Pool, pinned: bool) -> u16 {
         let bins = (0..self.owners).map(|_| Bins::new()).collect();
         let scattered = base.is_none();
-        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, bins, holes: Vec::new(), pinned, small, scattered });
+        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, bins, holes: Vec::new(), pinned, pool, scattered });
         (self.regions.len() - 1) as u16
     }
     pub(crate) fn get(&self, index: u32) -> &Record {
@@ -169,11 +172,25 @@ impl Table {
             index = prev;
         }
         self.set(index, State::Idle);
-        self.regions[region as usize].bins[owner as usize].push(&mut self.records, index);
+        let region = &mut self.regions[region as usize];
+        region.bins[owner as usize].push(&mut self.records, index);
+        self.counters.idle_pushed(self.records[index as usize].size, region.pool);
     }
     fn unbin(&mut self, index: u32) {
-        let Record { owner, region, .. } = *self.get(index);
-        self.regions[region as usize].bins[owner as usize].remove(&mut self.records, index);
+        let Record { owner, region, size, .. } = *self.get(index);
+        let region = &mut self.regions[region as usize];
+        region.bins[owner as usize].remove(&mut self.records, index);
+        self.counters.idle_popped(size, region.pool);
+    }
+    /// What a block is counted as.
+    pub(crate) fn pool(&self, index: u32) -> Pool {
+        self.region(self.get(index).region).pool
+    }
+    /// Counts a pending block that is done, or taken over. A piece that was idle before it was pending counts no more.
+    pub(crate) fn settled(&mut self, index: u32, active: bool) {
+        if active {
+            self.counters.settled(self.get(index).size, self.pool(index));
+        }
     }
     /// Whether its pages stay where they are.
     pub(crate) fn is_pinned(&self, index: u32) -> bool {
@@ -384,7 +401,7 @@ mod tests {
         #[test]
         fn blocks_tile_the_arena_and_neighbours_are_merged(steps in prop::collection::vec((0..6u8, any::<u16>(), 0..2u32), 1..200)) {
             let mut table = Table::new();
-            table.add_region(Some(512), false, false);
+            table.add_region(Some(512), Pool::Large, false);
             table.add_owner(1);
             let mut live = Vec::new();
             for (what, n, owner) in steps {
