@@ -49,7 +49,9 @@ mod table;
 mod uses;
 
 pub mod driver;
+pub mod snapshot;
 pub mod sources;
+pub mod trace;
 
 pub use allocator::{Allocator, AllocatorConfig};
 pub use block::{Block, Read, Write};
