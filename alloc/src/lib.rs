@@ -58,7 +58,9 @@ mod uses;
 
 pub mod driver;
 pub mod policies;
+pub mod snapshot;
 pub mod sources;
+pub mod trace;
 
 pub use allocator::{Allocator, AllocatorConfig};
 pub use block::{Block, Read, Write};
