@@ -3,7 +3,7 @@
 //! 1. Look again: another thread may have freed or grown meanwhile.
 //! 2. Take an idle block of another stream; the device makes this stream wait for it.
 //! 3. Grow within the limit, by free pages moved there as far as new ones would take too much.
-//! 4. Take a block that is still in use, with a wait on the device; then stitch such ones too.
+//! 4. Take a block that is still in use, with a wait on the device; else stitch the pages of such ones too, and grow by the rest.
 //! 5. Ask those who hold memory that they can do without.
 //! 6. Wait for all pending work, merge everything idle, look and stitch again.
 //! 7. Give whole idle pages back to the device, and grow again.
@@ -13,7 +13,7 @@
 
 use crate::core::{Core, lock};
 use crate::pages::Pages;
-use crate::stitch::Donors;
+use crate::stitch::{Donors, Means};
 use crate::stream::StreamInner;
 use crate::{AllocError, OomReport, Result};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Core {
         let mut pages = lock(&self.slow);
         self.retire(&mut pages, false);
         if private {
-            let found = self.extend(&mut pages, ask, stream, Donors::Nobody)?;
+            let found = self.extend(&mut pages, ask, stream, Means { donors: Donors::Nobody, freely: true })?;
             drop(pages);
             return found.ok_or_else(|| self.out_of_memory(ask, vec![LOOK, PRIVATE]));
         }
@@ -65,8 +65,9 @@ impl Core {
                 return Ok(index);
             }
         }
+        let (idle, idle_freely) = (Means { donors: Donors::Idle, freely: false }, Means { donors: Donors::Idle, freely: true });
         steps.push(GROW);
-        if let Some(index) = self.extend(&mut pages, ask, stream, Donors::Idle)? {
+        if let Some(index) = self.extend(&mut pages, ask, stream, idle)? {
             return Ok(index);
         }
         if shares {
@@ -74,9 +75,10 @@ impl Core {
             if let Some(index) = self.steal(ask, stream, true)? {
                 return Ok(index);
             }
-            if let Some(index) = self.extend(&mut pages, ask, stream, Donors::Pending)? {
-                return Ok(index);
-            }
+        }
+        let donors = if shares { Donors::Pending } else { Donors::Idle };
+        if let Some(index) = self.extend(&mut pages, ask, stream, Means { donors, freely: true })? {
+            return Ok(index);
         }
         // The holders may allocate and free, so no lock is held meanwhile; a request of their own does not ask them again.
         if !self.hooks.is_empty() && !crate::hooks::running() {
@@ -84,21 +86,21 @@ impl Core {
             drop(pages);
             self.hooks.run(ask.size);
             pages = lock(&self.slow);
-            if let Some(index) = self.extend(&mut pages, ask, stream, Donors::Idle)? {
+            if let Some(index) = self.extend(&mut pages, ask, stream, idle_freely)? {
                 return Ok(index);
             }
         }
         lock(&self.shared).table.counters.num_alloc_retries += 1;
         steps.push(SETTLE);
         self.wait_and_merge(&mut pages, stream.id)?;
-        if let Some(index) = self.extend(&mut pages, ask, stream, Donors::Idle)? {
+        if let Some(index) = self.extend(&mut pages, ask, stream, idle_freely)? {
             return Ok(index);
         }
         steps.push(GIVE);
         // First as much as the request needs; if that is not enough, everything.
         for need in [ask.size.saturating_add(pages.coarse()), usize::MAX] {
             self.reclaim(&mut pages, need, stream.id)?;
-            if let Some(index) = self.extend(&mut pages, ask, stream, Donors::Idle)? {
+            if let Some(index) = self.extend(&mut pages, ask, stream, idle_freely)? {
                 return Ok(index);
             }
         }

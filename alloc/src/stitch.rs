@@ -47,17 +47,19 @@ struct Stitch {
     unit: usize,
 }
 
-/// What limits a change: bytes that may still be taken, and whose pages may move.
+/// What a change may use.
 #[derive(Clone, Copy)]
-struct Means {
-    budget: usize,
-    donors: Donors,
+pub(crate) struct Means {
+    /// Whose free pages may move.
+    pub(crate) donors: Donors,
+    /// Whether new pages may be taken although the policy would rather see free ones move, of which there are too few.
+    pub(crate) freely: bool,
 }
 
 impl Core {
     /// Serves a request by adding pages where its region grows: free ones as far as new ones would take too much, new ones within
     /// the limit. `None` if there are not enough of both.
-    pub(crate) fn extend(&self, pages: &mut Pages, ask: &Ask, stream: &Arc<StreamInner>, donors: Donors) -> Result<Option<u32>> {
+    pub(crate) fn extend(&self, pages: &mut Pages, ask: &Ask, stream: &Arc<StreamInner>, means: Means) -> Result<Option<u32>> {
         // What the device is believed to have.
         let mut room = usize::MAX;
         loop {
@@ -72,7 +74,7 @@ impl Core {
                 drop(shared);
                 return self.allocate_segment(pages, ask, stream.id, budget);
             }
-            let Some(stitch) = self.plan(&mut shared, pages, ask, stream.id, Means { budget, donors }, &mut users) else {
+            let Some(stitch) = self.plan(&mut shared, pages, ask, stream.id, budget, means, &mut users) else {
                 return Ok(None);
             };
             drop(shared);
@@ -98,6 +100,7 @@ impl Core {
         pages: &Pages,
         ask: &Ask,
         owner: u32,
+        budget: usize,
         means: Means,
         users: &mut Vec<Held>,
     ) -> Option<Stitch> {
@@ -109,28 +112,28 @@ impl Core {
         };
         // Coarse pages only where they take no more than may be taken.
         let coarse = pages.coarse();
-        let generous = pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed
-            && ask.size.saturating_add(coarse) <= means.budget;
+        let generous =
+            pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed && ask.size.saturating_add(coarse) <= budget;
         let page = if generous { coarse } else { granularity };
         let place = Place { region: ask.region, owner, page, granularity, end: pages.end(ask.region) };
         let mut plan = Plan::of(growth, &shared.table, ask.size, place)?;
         let may_stitch = matches!(growth, Growth::Pages { .. }) && means.donors != Donors::Nobody;
         let excess = pages.mapped.saturating_add(plan.bytes).saturating_sub(allowed);
-        let missing = plan.bytes - plan.bytes.min(means.budget) / granularity * granularity;
+        let missing = plan.bytes - plan.bytes.min(budget) / granularity * granularity;
         let (mut runs, mut got) = (Vec::new(), 0);
         let wanted = excess.next_multiple_of(granularity).min(plan.bytes).max(missing);
         if may_stitch && wanted > 0 {
             let most = if plan.is_tail() { plan.room } else { plan.bytes };
             (runs, got) = shared.find_donors(pages, &plan, (wanted, most), owner, means.donors, users);
         }
-        if got < missing {
+        if got < missing || (got < excess && !means.freely) {
             return None;
         }
         plan.bytes = plan.bytes.max(got);
         let mut fresh = plan.bytes - got;
         // While the device is asked at all, as much as may be taken without stitching: it saves later calls.
         if fresh > 0 && plan.is_tail() && allowed < usize::MAX && shared.pool(ask) == Pool::Large {
-            let spare = allowed.saturating_sub(pages.mapped + fresh).min(means.budget - fresh).min(plan.room - plan.bytes);
+            let spare = allowed.saturating_sub(pages.mapped + fresh).min(budget - fresh).min(plan.room - plan.bytes);
             let spare = spare / page * page;
             plan.bytes += spare;
             fresh += spare;

@@ -77,8 +77,8 @@ fn filling_again_waits_for_the_copy() {
 
 #[test]
 fn counters_follow_every_block() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.compute_stream();
     let pool = PinnedPool::new(gpu.clone());
     let (one, two) = (pool.allocate(MIB).unwrap(), pool.allocate(3 * MIB).unwrap());
@@ -104,8 +104,8 @@ fn counters_follow_every_block() {
 
 #[test]
 fn a_limit_gives_idle_blocks_back_first_and_then_refuses() {
-    let gpu = Gpu::new(GIB);
-    let a = gpu.allocator();
+    let gpu = late(GIB);
+    let a = allocator(&gpu);
     let s = a.compute_stream();
     let pool = PinnedPool::new(gpu.clone());
     pool.set_limit(Some(8 * MIB));

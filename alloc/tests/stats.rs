@@ -1,7 +1,7 @@
 //! Statistics as the public sees them: names, formulas, the table.
 
 mod common;
-use common::{Gpu, MIB};
+use common::{MIB, allocator, late};
 use kiln_alloc::sources::{HostSource, SimulatedSource};
 use kiln_alloc::*;
 use std::collections::BTreeSet;
@@ -90,12 +90,12 @@ fn reserved_bytes_are_active_or_idle() {
 
 #[test]
 fn a_freed_block_stays_active_until_no_stream_uses_it() {
-    let gpu = Gpu::new(64 * MIB);
-    let a = gpu.allocator();
+    let gpu = late(64 * MIB);
+    let a = allocator(&gpu);
     let (s0, s1) = (a.compute_stream(), &a.new_stream().unwrap());
     let blocks = [64 * MIB, 40 * MIB].map(|bytes| {
         let block = a.allocate(bytes, s0, Category::Temporaries).unwrap();
-        gpu.touch(&block, s1, true);
+        gpu.touch(&block, s1, true).unwrap();
         drop(block);
         let stats = a.stats();
         assert_eq!(
