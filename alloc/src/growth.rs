@@ -49,21 +49,25 @@ impl Place {
 }
 
 impl Plan {
-    /// How `growth` would serve a block of `size` bytes.
-    pub(crate) fn of(growth: Growth, table: &Table, size: usize, place: Place) -> Option<Plan> {
+    /// How `growth` would serve a block of `size` bytes: the best way, then another one.
+    pub(crate) fn of(growth: Growth, table: &Table, size: usize, place: Place) -> [Option<Plan>; 2] {
         match growth {
             Growth::Pages { .. } => Plan::pages(table, size, place),
-            Growth::Segments(segment) => Plan::segment(table, round_up(size.max(segment), place.granularity)?, place),
+            Growth::Segments(segment) => {
+                let bytes = round_up(size.max(segment), place.granularity);
+                [bytes.and_then(|bytes| Plan::segment(table, bytes, place)), None]
+            }
         }
     }
 
-    /// The plan that adds the fewest bytes; the lowest address on ties.
-    fn pages(table: &Table, size: usize, place: Place) -> Option<Plan> {
+    /// The plan that adds the fewest bytes, the lowest address on ties. Then the one at the tail, where pages of idle memory may
+    /// move that the first one counts on where it lies.
+    fn pages(table: &Table, size: usize, place: Place) -> [Option<Plan>; 2] {
         let idle = |index: u32| if table.is_idle(index, place.owner) { (index, table.get(index).size) } else { (NONE, 0) };
         let (left, before) = idle(table.last(place.region));
         let (address, room) = (table.top(place.region), (place.end - table.top(place.region)) as usize);
         let tail = place.fit(size.saturating_sub(before), room);
-        let tail = tail.map(|bytes| Plan { left, right: NONE, hole: NONE, from_end: false, bytes, address, room, wall: false });
+        let tail = || tail.map(|bytes| Plan { left, right: NONE, hole: NONE, from_end: false, bytes, address, room, wall: false });
         let holes = table.regions[place.region as usize].holes.iter().flat_map(|hole| {
             let record = table.get(*hole);
             let ((left, before), (mut right, mut after)) = (idle(record.prev), idle(record.next));
@@ -77,7 +81,9 @@ impl Plan {
             let whole = (before + record.size + after >= size).then(|| plan(left, right, false, record.size));
             [start, end, whole].into_iter().flatten()
         });
-        holes.chain(tail).min_by_key(|plan| (plan.bytes, plan.address))
+        let best = holes.chain(tail()).min_by_key(|plan| (plan.bytes, plan.address));
+        let other = if best.as_ref().is_some_and(Plan::is_tail) { None } else { tail() };
+        [best, other]
     }
 
     /// A segment of `bytes` in the first hole that has room, else at the tail.

@@ -116,19 +116,18 @@ impl Core {
             pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed && ask.size.saturating_add(coarse) <= budget;
         let page = if generous { coarse } else { granularity };
         let place = Place { region: ask.region, owner, page, granularity, end: pages.end(ask.region) };
-        let mut plan = Plan::of(growth, &shared.table, ask.size, place)?;
         let may_stitch = matches!(growth, Growth::Pages { .. }) && means.donors != Donors::Nobody;
-        let excess = pages.mapped.saturating_add(plan.bytes).saturating_sub(allowed);
-        let missing = plan.bytes - plan.bytes.min(budget) / granularity * granularity;
-        let (mut runs, mut got) = (Vec::new(), 0);
-        let wanted = excess.next_multiple_of(granularity).min(plan.bytes).max(missing);
-        if may_stitch && wanted > 0 {
-            let most = if plan.is_tail() { plan.room } else { plan.bytes };
-            (runs, got) = shared.find_donors(pages, &plan, (wanted, most), owner, means.donors, users);
-        }
-        if got < missing || (got < excess && !means.freely) {
-            return None;
-        }
+        let (mut plan, runs, got) = Plan::of(growth, &shared.table, ask.size, place).into_iter().flatten().find_map(|plan| {
+            let excess = pages.mapped.saturating_add(plan.bytes).saturating_sub(allowed).min(plan.bytes);
+            let missing = plan.bytes - plan.bytes.min(budget) / granularity * granularity;
+            let (mut runs, mut got) = (Vec::new(), 0);
+            let wanted = excess.next_multiple_of(granularity).max(missing);
+            if may_stitch && wanted > 0 {
+                let most = if plan.is_tail() { plan.room } else { plan.bytes };
+                (runs, got) = shared.find_donors(pages, &plan, (wanted, most), owner, means.donors, users);
+            }
+            (got >= missing && (got >= excess || means.freely)).then_some((plan, runs, got))
+        })?;
         plan.bytes = plan.bytes.max(got);
         let mut fresh = plan.bytes - got;
         // While the device is asked at all, as much as may be taken without stitching: it saves later calls.
