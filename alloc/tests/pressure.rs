@@ -125,8 +125,10 @@ fn out_of_memory_says_where_every_byte_is_and_leaves_the_allocator_usable() {
     assert_eq!((report.allocated, report.reserved), (40 * MIB + 1024, 42 * MIB));
     assert_eq!((report.driver_free, report.driver_total), (22 * MIB, 64 * MIB));
     assert_eq!(report.largest_free, 2 * MIB - 1024);
+    assert_eq!(report.top_sites.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [40 * MIB, 1000]);
+    assert!(report.top_sites.iter().all(|(line, _)| line.contains("pressure.rs:")), "{report:?}");
     let text = AllocError::OutOfMemory(report).to_string();
-    for part in ["dry-run is out of memory", "30.00 MiB", "parameters", "42.00 MiB", "emptied the cache"] {
+    for part in ["dry-run is out of memory", "30.00 MiB", "parameters", "42.00 MiB", "gave the cache back"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     take(&a, 512).unwrap();
@@ -204,20 +206,28 @@ fn memory_is_out_only_after_pending_and_cached_blocks_were_tried() {
     let whole = a.allocate(64 * MIB, s1, Category::Temporaries).unwrap();
     gpu.touch(&whole, s1, true).unwrap();
     let report = out_of_memory(a.allocate(2 * MIB, s0, Category::Temporaries));
-    assert_eq!((report.allocated, report.steps.len()), (64 * MIB, 4));
+    assert_eq!((report.allocated, report.pending), (64 * MIB, 0));
+    for step in ["idle blocks of other streams", "stitched free pages", "in use until an event", "waited", "gave the cache back"] {
+        assert!(report.steps.iter().any(|tried| tried.contains(step)), "{step} in {:?}", report.steps);
+    }
 }
 
 #[test]
 fn coarse_pages_begin_at_8_gib() {
     let (_, a) = simulated(64 * GIB);
     let _large = take(&a, 8 * GIB).unwrap();
-    let calls = a.stats().driver_calls;
-    let _more = take(&a, 64 * MIB).unwrap();
-    assert_eq!(a.stats().driver_calls - calls, 4 + 4 + 1);
-    a.set_limit(Some(8 * GIB + 66 * MIB));
+    let before = a.stats();
+    assert_eq!(before.segment.all.current as usize * 2 * MIB, before.reserved.current);
+    let _more = take(&a, GIB).unwrap();
+    let after = a.stats();
+    let (pages, bytes) = (after.segment.all.current - before.segment.all.current, after.reserved.current - before.reserved.current);
+    assert_eq!(pages as usize * 16 * MIB, bytes);
     // No room for a coarse page under the limit: a fine one serves.
-    take(&a, 2 * MIB).unwrap();
-    assert_eq!(a.stats().reserved.current, 8 * GIB + 66 * MIB);
+    let limit = after.reserved.current + 2 * MIB;
+    a.set_limit(Some(limit));
+    let _rest = take(&a, after.largest_free).unwrap();
+    let _fine = take(&a, 2 * MIB).unwrap();
+    assert_eq!(a.stats().reserved.current, limit);
 }
 
 /// Scenario 8.

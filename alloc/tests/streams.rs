@@ -130,7 +130,9 @@ fn short_lived_streams_leave_reserved_flat() {
             drop(s);
         }
     }
-    assert_eq!(a.stats().reserved.peak, 2 * GIB);
+    let stats = a.stats();
+    assert!(stats.reserved.peak <= stats.allocated.peak * 102 / 100, "{}", a.memory_summary());
+    assert_eq!((stats.allocated.peak, stats.num_device_free), (2 * GIB, 0));
 }
 
 #[test]
