@@ -15,7 +15,8 @@ use crate::stream::StreamInner;
 use crate::table::{NONE, Record, State, Table, Tag};
 use crate::uses::Uses;
 use crate::{
-    AllocError, AllocatorConfig, Category, LogEvent, Policy, Result, Source, SourceError, SourceInfo, SourceKind, StreamId, Zone,
+    AllocError, AllocatorConfig, Category, LogEvent, Policy, Result, Search, Source, SourceError, SourceInfo, SourceKind,
+    StreamId, Zone,
 };
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -236,7 +237,10 @@ impl Core {
 
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
     pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
-        let search = self.policy.search();
+        self.take_by(self.policy.search(), shared, ask, owner)
+    }
+    /// As `take`, whatever the policy would rather have.
+    pub(crate) fn take_by(&self, search: Search, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
         let mut found = shared.table.find(ask.size, ask.region, owner, search);
         if !shared.pending.is_empty() {
             let exact = found.is_some_and(|index| shared.table.get(index).size == ask.size);

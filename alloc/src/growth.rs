@@ -67,7 +67,8 @@ impl Plan {
         let (left, before) = idle(table.last(place.region));
         let (address, room) = (table.top(place.region), (place.end - table.top(place.region)) as usize);
         let tail = place.fit(size.saturating_sub(before), room);
-        let tail = || tail.map(|bytes| Plan { left, right: NONE, hole: NONE, from_end: false, bytes, address, room, wall: false });
+        let tail =
+            || tail.map(|bytes| Plan { left, right: NONE, hole: NONE, from_end: false, bytes, address, room, wall: false });
         let holes = table.regions[place.region as usize].holes.iter().flat_map(|hole| {
             let record = table.get(*hole);
             let ((left, before), (mut right, mut after)) = (idle(record.prev), idle(record.next));
@@ -79,7 +80,8 @@ impl Plan {
             let start = place.fit(size.saturating_sub(before), room).map(|bytes| plan(left, NONE, false, bytes));
             let end = place.fit(size.saturating_sub(after), room).map(|bytes| plan(NONE, right, true, bytes));
             let whole = (before + record.size + after >= size).then(|| plan(left, right, false, record.size));
-            [start, end, whole].into_iter().flatten()
+            // Where blocks come from the end of a zone alone, an idle piece beside a hole may be large enough as it is.
+            [start, end, whole].into_iter().flatten().filter(|plan| plan.bytes > 0)
         });
         let best = holes.chain(tail()).min_by_key(|plan| (plan.bytes, plan.address));
         let other = if best.as_ref().is_some_and(Plan::is_tail) { None } else { tail() };

@@ -15,7 +15,7 @@ use crate::core::{Core, lock};
 use crate::pages::Pages;
 use crate::stitch::{Donors, Means};
 use crate::stream::StreamInner;
-use crate::{AllocError, OomReport, Result};
+use crate::{AllocError, OomReport, Result, Search};
 use std::sync::Arc;
 
 const LOOK: &str = "looked through the stream's idle blocks";
@@ -40,14 +40,16 @@ pub(crate) struct Ask {
 impl Core {
     /// Finds a block for a request, by the ladder.
     pub(crate) fn climb(&self, ask: &Ask, stream: &Arc<StreamInner>) -> Result<u32> {
+        let mut pages = lock(&self.slow);
         let (limit, private) = {
             let shared = lock(&self.shared);
             (shared.table.counters.limit.unwrap_or(usize::MAX), shared.table.regions[ask.region as usize].pinned)
         };
-        if ask.size > self.info.capacity.min(limit) {
+        // What is already taken may be more than a limit that came later.
+        if ask.size > self.info.capacity.min(limit.max(pages.mapped)) {
+            drop(pages);
             return Err(self.out_of_memory(ask, vec![TOO_LARGE]));
         }
-        let mut pages = lock(&self.slow);
         self.retire(&mut pages, false);
         if private {
             let found = self.extend(&mut pages, ask, stream, Means { donors: Donors::Nobody, freely: true })?;
@@ -103,6 +105,10 @@ impl Core {
             if let Some(index) = self.extend(&mut pages, ask, stream, idle_freely)? {
                 return Ok(index);
             }
+        }
+        // A policy that takes memory from the end alone: better from anywhere than not at all.
+        if let Some(index) = self.take_by(Search::BestFit, &mut lock(&self.shared), ask, stream.id) {
+            return Ok(index);
         }
         drop(pages);
         Err(self.out_of_memory(ask, steps))
