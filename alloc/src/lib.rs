@@ -30,6 +30,8 @@ mod allocator;
 mod bins;
 mod block;
 mod category;
+#[cfg(test)]
+mod checks;
 mod copy;
 mod core;
 mod error;

@@ -269,6 +269,19 @@ impl Pages {
         self.pages.range(at..at + bytes as u64).map(|(address, page)| (*address, page.bytes))
     }
 
+    /// Whether a range has memory everywhere.
+    #[cfg(test)]
+    pub(crate) fn covers(&self, at: u64, bytes: usize) -> bool {
+        let mut from = at;
+        while from < at + bytes as u64 {
+            let page = self.pages.range(..=from).next_back().map(|(address, page)| address + page.bytes as u64);
+            match page.filter(|end| *end > from) {
+                Some(end) => from = end,
+                None => return false,
+            }
+        }
+        true
+    }
     /// Gives everything back; the device must have finished.
     pub(crate) fn release_all(&mut self, source: &dyn Source) {
         let (_, failed) = self.retire(source, true);

@@ -44,6 +44,10 @@ impl PrivatePool {
         let size = if bytes == 0 { 0 } else { self.allocator.core.block_size(bytes)? };
         self.allocator.serve(Ask { bytes, size, region: self.region }, stream, category, Location::caller())
     }
+    #[cfg(test)]
+    pub(crate) fn region(&self) -> u16 {
+        self.region
+    }
     /// Bytes that the pool holds.
     pub fn reserved_bytes(&self) -> usize {
         lock(&self.allocator.core.shared).table.bytes_of(self.region)

@@ -207,7 +207,8 @@ fn memory_is_out_only_after_pending_and_cached_blocks_were_tried() {
     gpu.touch(&whole, s1, true).unwrap();
     let report = out_of_memory(a.allocate(2 * MIB, s0, Category::Temporaries));
     assert_eq!((report.allocated, report.pending), (64 * MIB, 0));
-    for step in ["idle blocks of other streams", "stitched free pages", "in use until an event", "waited", "gave the cache back"] {
+    for step in ["idle blocks of other streams", "stitched free pages", "in use until an event", "waited", "gave the cache back"]
+    {
         assert!(report.steps.iter().any(|tried| tried.contains(step)), "{step} in {:?}", report.steps);
     }
 }
@@ -220,7 +221,8 @@ fn coarse_pages_begin_at_8_gib() {
     assert_eq!(before.segment.all.current as usize * 2 * MIB, before.reserved.current);
     let _more = take(&a, GIB).unwrap();
     let after = a.stats();
-    let (pages, bytes) = (after.segment.all.current - before.segment.all.current, after.reserved.current - before.reserved.current);
+    let (pages, bytes) =
+        (after.segment.all.current - before.segment.all.current, after.reserved.current - before.reserved.current);
     assert_eq!(pages as usize * 16 * MIB, bytes);
     // No room for a coarse page under the limit: a fine one serves.
     let limit = after.reserved.current + 2 * MIB;
