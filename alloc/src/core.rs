@@ -264,6 +264,10 @@ impl Core {
 
     /// The size of a block for `bytes` > 0 bytes.
     pub(crate) fn block_size(&self, bytes: usize) -> Result<usize> {
+        // Refused here, so that a policy's own arithmetic need not watch for overflow.
+        if bytes > isize::MAX as usize {
+            return Err(AllocError::SizeOverflow(bytes as u128));
+        }
         match round_up(self.policy.block_size(bytes).max(bytes), ALIGN) {
             Some(size) if size <= isize::MAX as usize => Ok(size),
             _ => Err(AllocError::SizeOverflow(bytes as u128)),
