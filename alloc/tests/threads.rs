@@ -1,23 +1,12 @@
 //! Threads that share an allocator.
 
 mod common;
-use common::{MIB, allocator, late};
+use common::{MIB, allocator, late, random};
 use kiln_alloc::sources::HostSource;
 use kiln_alloc::*;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-
-/// A small generator of pseudo-random numbers, a thread each.
-fn random(seed: u64) -> impl FnMut() -> usize {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 20) as usize
-    }
-}
 
 #[test]
 fn threads_exchange_blocks_without_losing_any() {

@@ -6,7 +6,7 @@ use crate::policies::{Bump, Paged, RoundUp, Torch};
 
 /// How many programs there are of each kind, and how many steps each has.
 const PROGRAMS: u64 = 24;
-const STEPS: usize = 4000;
+const STEPS: usize = 3500;
 
 fn policy(n: u64) -> Box<dyn Policy> {
     match n {
@@ -27,7 +27,7 @@ fn run(n: u64, virtual_memory: bool, faults: bool) {
         let mut world = World::new(Setup { seed, capacity, virtual_memory, faults, policy: policy(n) });
         for step in 0..STEPS {
             world.step();
-            if step % 32 == 0 {
+            if step % 64 == 0 {
                 world.audit();
             }
         }

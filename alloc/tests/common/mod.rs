@@ -22,3 +22,13 @@ pub fn adversarial(capacity: usize, seed: u64) -> Arc<SimulatedSource> {
 pub fn allocator(source: &Arc<impl Source>) -> Allocator {
     Allocator::new(source.clone(), AllocatorConfig::default()).unwrap()
 }
+/// A small generator of pseudo-random numbers.
+pub fn random(seed: u64) -> impl FnMut() -> usize {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) as usize
+    }
+}
