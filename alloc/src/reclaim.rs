@@ -40,11 +40,16 @@ impl Core {
             failed = failed.or(pages.unmap(&*self.source, at, bytes).err());
             let mut shared = lock(&self.shared);
             shared.note_pages(pages);
-            match before - pages.mapped {
-                0 => shared.table.release(index),
-                gone if gone == bytes => shared.table.make_hole(index),
-                // Some pages went and some did not: nobody may use the run again.
-                _ => {}
+            let gone = before - pages.mapped;
+            // Pages go one by one, so what could not go is the end of the run.
+            if 0 < gone && gone < bytes {
+                let rest = shared.table.split(index, gone);
+                shared.table.release(rest);
+            }
+            if gone > 0 {
+                shared.table.make_hole(index);
+            } else {
+                shared.table.release(index);
             }
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
