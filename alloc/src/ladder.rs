@@ -50,12 +50,12 @@ impl Core {
             drop(pages);
             return Err(self.out_of_memory(ask, vec![TOO_LARGE]));
         }
-        self.retire(&mut pages, false);
         if private {
             let found = self.extend(&mut pages, ask, stream, Means { donors: Donors::Nobody, freely: true })?;
             drop(pages);
             return found.ok_or_else(|| self.out_of_memory(ask, vec![LOOK, PRIVATE]));
         }
+        self.retire(&mut pages, false);
         if let Some(index) = self.take(&mut lock(&self.shared), ask, stream.id) {
             return Ok(index);
         }
