@@ -315,6 +315,30 @@ fn a_driver_that_claims_all_is_done_is_caught() {
     }
 }
 
+/// Two blocks of two zones, both alive and used.
+fn two_zones(lie: Lie) -> Vec<BreachKind> {
+    let gpu = late(64 * MIB);
+    let a = allocator(&Lying::new(gpu.clone(), lie));
+    let take = |category| a.allocate(2 * MIB, a.compute_stream(), category);
+    let blocks: Vec<Block> = [Category::Parameters, Category::Gradients].into_iter().filter_map(|c| take(c).ok()).collect();
+    for write in [true, false] {
+        blocks.iter().for_each(|block| gpu.touch(block, a.compute_stream(), write).unwrap());
+    }
+    gpu.finish_all();
+    let kinds = gpu.take_breaches().iter().map(|breach| breach.kind).collect();
+    drop((blocks, a));
+    gpu.take_breaches();
+    kinds
+}
+
+/// Were the allocator itself to hand a range or a page out twice, it would show in the same way.
+#[test]
+fn ranges_and_pages_handed_out_twice_are_caught() {
+    assert_eq!(two_zones(Lie::Nothing), []);
+    assert_eq!(two_zones(Lie::OneRange)[0], BreachKind::InvalidCall);
+    assert_eq!(two_zones(Lie::OneHandle)[0], BreachKind::HandedOutTwice);
+}
+
 #[test]
 fn memory_given_back_while_only_its_own_stream_works_is_caught() {
     for (lie, clean) in [(Lie::Nothing, true), (Lie::AllDone, false)] {

@@ -2,7 +2,7 @@
 
 use kiln_alloc::sources::SimulatedSource;
 use kiln_alloc::*;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 type Result<T> = std::result::Result<T, SourceError>;
 
@@ -14,16 +14,23 @@ pub enum Lie {
     NoStreamWait,
     /// Queries and waits on the host say that all is done, at once.
     AllDone,
+    /// `reserve` hands the first range out again.
+    OneRange,
+    /// `create` hands every handle out twice.
+    OneHandle,
 }
 
 pub struct Lying {
     pub gpu: Arc<SimulatedSource>,
     pub lie: Lie,
+    /// What was handed out once.
+    range: Mutex<Option<u64>>,
+    handle: Mutex<Option<Handle>>,
 }
 
 impl Lying {
     pub fn new(gpu: Arc<SimulatedSource>, lie: Lie) -> Arc<Lying> {
-        Arc::new(Lying { gpu, lie })
+        Arc::new(Lying { gpu, lie, range: Mutex::default(), handle: Mutex::default() })
     }
 }
 
@@ -35,13 +42,25 @@ impl Source for Lying {
         self.gpu.memory_info()
     }
     fn reserve(&self, bytes: usize) -> Result<u64> {
-        self.gpu.reserve(bytes)
+        let mut first = self.range.lock().unwrap();
+        if let (Lie::OneRange, Some(address)) = (self.lie, *first) {
+            return Ok(address);
+        }
+        let address = self.gpu.reserve(bytes)?;
+        *first = Some(address);
+        Ok(address)
     }
     fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
         self.gpu.release_range(address, bytes)
     }
     fn create(&self, bytes: usize) -> Result<Handle> {
-        self.gpu.create(bytes)
+        let mut last = self.handle.lock().unwrap();
+        if let (Lie::OneHandle, Some(handle)) = (self.lie, last.take()) {
+            return Ok(handle);
+        }
+        let handle = self.gpu.create(bytes)?;
+        *last = Some(handle);
+        Ok(handle)
     }
     fn destroy(&self, handle: Handle) -> Result<()> {
         self.gpu.destroy(handle)
