@@ -199,6 +199,10 @@ impl Pages {
     pub(crate) fn leave(&mut self, index: u32, address: u64, bytes: usize, marks: Vec<Arc<Mark>>) {
         self.leaving.push(Leaving { index, address, bytes, marks });
     }
+    /// Whether pages still have an old address.
+    pub(crate) fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
     /// Unmaps old addresses that the device has finished with, and returns their pieces; with `wait`, all of them. An address that
     /// cannot be unmapped stays on the list.
     pub(crate) fn retire(&mut self, source: &dyn Source, wait: bool) -> (Vec<u32>, Option<SourceError>) {
@@ -284,14 +288,17 @@ impl Pages {
     }
     /// Gives everything back; the device must have finished.
     pub(crate) fn release_all(&mut self, source: &dyn Source) {
-        let (_, failed) = self.retire(source, true);
+        // A page with an address that could not be unmapped stays with the process, and so does its range.
+        if self.retire(source, true).1.is_some() {
+            return;
+        }
         let everything = self.pages.keys().next().copied().zip(self.pages.iter().next_back());
         let unmapped = match everything {
             Some((first, (last, page))) => self.unmap(source, first, (last + page.bytes as u64 - first) as usize),
             None => Ok(()),
         };
         // A range with something left in it cannot go back; there is nobody left to tell.
-        if failed.is_none() && unmapped.is_ok() {
+        if unmapped.is_ok() {
             for region in 0..self.ranges.len() {
                 let _ = self.release_range(source, region as u16);
             }
