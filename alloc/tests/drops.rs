@@ -56,23 +56,6 @@ fn a_stream_that_ends_after_a_device_error_keeps_its_blocks_from_reuse() {
     gpu.assert_clean();
 }
 
-/// Scenario 9 and C009.
-#[test]
-fn a_forgotten_block_leaks_itself_and_nothing_else() {
-    let gpu = late(GIB);
-    let a = allocator(&gpu);
-    let s = a.compute_stream();
-    let block = a.allocate(4 * MIB, s, Category::Temporaries).unwrap();
-    gpu.touch(&block, s, true).unwrap();
-    std::mem::forget(block);
-    let other = a.allocate(4 * MIB, s, Category::Temporaries).unwrap();
-    gpu.touch(&other, s, true).unwrap();
-    drop(other);
-    a.empty_cache().unwrap();
-    assert_eq!(a.stats().reserved.current, 4 * MIB);
-    gpu.assert_clean();
-}
-
 #[test]
 fn a_forgotten_token_never_frees_early() {
     let gpu = late(64 * MIB);

@@ -20,71 +20,6 @@ fn out_of_memory(result: Result<Block>) -> Box<OomReport> {
     }
 }
 
-/// C001: long-lived pieces of what was one huge block do not keep it from being served again.
-#[test]
-fn a_huge_block_is_served_again_although_pieces_of_it_live() {
-    let (_, a) = simulated(GIB);
-    let mut seed = 7u64;
-    let mut random = move || {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (seed >> 33) as usize
-    };
-    let mut kept: Vec<Block> = Vec::new();
-    for _ in 0..50 {
-        drop(take(&a, 600 * MIB).unwrap());
-        kept.clear();
-        let mut small: Vec<Block> = (0..30).map(|_| take(&a, 10 * MIB).unwrap()).collect();
-        kept.extend((0..3).map(|_| small.swap_remove(random() % small.len())));
-    }
-    let peak = a.stats();
-    assert!(peak.allocated.peak <= 630 * MIB && peak.reserved.peak <= GIB);
-    a.empty_cache().unwrap();
-    assert!(a.stats().reserved.current as f64 <= 1.15 * a.stats().allocated.current as f64);
-}
-
-/// C011.
-#[test]
-fn memory_of_a_loop_stays_flat() {
-    let (_, a) = simulated(141 * GIB);
-    for _ in 0..2000 {
-        take(&a, 64 * MIB).unwrap();
-    }
-    assert_eq!(a.stats().reserved.peak, 64 * MIB);
-}
-
-/// Scenario 4: freed neighbours merge.
-#[test]
-fn freed_blocks_serve_requests_of_twice_their_size() {
-    let (_, a) = simulated(GIB);
-    drop((0..8).map(|_| take(&a, 16 * MIB).unwrap()).collect::<Vec<_>>());
-    let calls = a.stats().driver_calls;
-    let _large: Vec<Block> = (0..4).map(|_| take(&a, 32 * MIB).unwrap()).collect();
-    assert_eq!(a.stats().driver_calls, calls);
-    assert!(a.stats().reserved.peak <= 131 * MIB);
-}
-
-/// Scenario 4, under a full budget: two idle blocks that do not touch serve one request.
-#[test]
-fn scattered_idle_memory_serves_a_request_of_their_sum() {
-    let (_, a) = simulated(64 * MIB);
-    let mut blocks: Vec<Block> = (0..4).map(|_| take(&a, 16 * MIB).unwrap()).collect();
-    blocks.remove(2);
-    blocks.remove(0);
-    let _whole = take(&a, 32 * MIB).unwrap();
-    assert_eq!((a.stats().reserved.peak, a.stats().retries, a.stats().stitched_bytes), (64 * MIB, 0, 32 * MIB as u64));
-    out_of_memory(take(&a, 512));
-}
-
-/// Scenario 5, a thousandth of its size.
-#[test]
-fn a_large_temporary_returns_although_activations_were_cut_from_it() {
-    let (_, a) = simulated(GIB);
-    a.set_limit(Some(1000 * MIB));
-    drop(take(&a, 900 * MIB).unwrap());
-    let _activations: Vec<Block> = (0..6).map(|_| take(&a, 16 * MIB).unwrap()).collect();
-    take(&a, 900 * MIB).unwrap();
-}
-
 #[test]
 fn an_idle_tail_grows_by_what_is_missing_and_holes_are_filled_first() {
     let (_, a) = simulated(GIB);
@@ -145,51 +80,6 @@ fn a_request_larger_than_the_device_leaves_the_cache_alone() {
     assert_eq!(a.stats().reserved.current, 32 * MIB);
 }
 
-/// Scenario 6.
-#[test]
-fn a_failing_driver_call_is_rolled_back_exactly() {
-    for k in 1.. {
-        let (source, a) = simulated(GIB);
-        let kept = take(&a, 3 * MIB).unwrap();
-        drop(take(&a, 8 * MIB).unwrap());
-        a.empty_cache().unwrap();
-        let (before, taken) = (a.stats(), source.bytes_taken());
-        source.fail_call(k);
-        let result = take(&a, 20 * MIB);
-        source.fail_call(0);
-        let Err(error) = result else {
-            // 10 pages: as many creates and maps, one set access.
-            assert_eq!(k, 22);
-            break;
-        };
-        assert!(matches!(error, AllocError::Source(SourceError::Driver { code: 999, .. })), "{error}");
-        source.assert_clean();
-        let after = a.stats();
-        assert_eq!((after.reserved.current, source.bytes_taken()), (before.reserved.current, taken), "call {k}");
-        assert_eq!((after.allocated.current, after.largest_free), (before.allocated.current, before.largest_free));
-        drop((take(&a, 20 * MIB).unwrap(), kept));
-        a.empty_cache().unwrap();
-        assert_eq!(source.bytes_taken(), (0, 0));
-        drop(a);
-        assert!(source.is_pristine());
-    }
-}
-
-/// Scenario 6, where growth joins idle memory on the left.
-#[test]
-fn a_failing_extension_leaves_the_idle_tail_idle() {
-    for k in 1..=4 {
-        let (source, a) = simulated(GIB);
-        drop(take(&a, 8 * MIB).unwrap());
-        source.fail_call(k);
-        assert!(take(&a, 12 * MIB).is_err());
-        source.fail_call(0);
-        assert_eq!((a.stats().largest_free, a.stats().reserved.current), (8 * MIB, 8 * MIB));
-        take(&a, 12 * MIB).unwrap();
-        assert_eq!(a.stats().reserved.current, 12 * MIB);
-    }
-}
-
 /// C003: nothing is refused while pending memory, cached memory of other streams, or both would do.
 #[test]
 fn memory_is_out_only_after_pending_and_cached_blocks_were_tried() {
@@ -230,29 +120,4 @@ fn coarse_pages_begin_at_8_gib() {
     let _rest = take(&a, after.largest_free).unwrap();
     let _fine = take(&a, 2 * MIB).unwrap();
     assert_eq!(a.stats().reserved.current, limit);
-}
-
-/// Scenario 8.
-#[test]
-fn changing_batches_settle_within_five_percent_and_without_driver_calls() {
-    let (_, a) = simulated(141 * GIB);
-    let weights: Vec<Block> = (0..24).map(|_| take(&a, 16 * MIB).unwrap()).collect();
-    let step = |batch: usize| {
-        let mut saved = Vec::new();
-        for _ in 0..24 {
-            let hidden = take(&a, batch * 64 * 1024).unwrap();
-            saved.push(take(&a, batch * 256 * 1024).unwrap());
-            saved.push(hidden);
-        }
-        while let Some(activation) = saved.pop() {
-            take(&a, activation.bytes()).unwrap();
-        }
-    };
-    step(64);
-    let calls = a.stats().driver_calls;
-    (0..1000).for_each(|i| step(1 + (i * 37) % 64));
-    let stats = a.stats();
-    assert_eq!(stats.driver_calls, calls);
-    assert!(stats.reserved.peak as f64 <= 1.05 * stats.allocated.peak as f64, "{}", a.memory_summary());
-    drop(weights);
 }

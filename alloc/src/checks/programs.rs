@@ -1,5 +1,6 @@
 //! Random programs over streams, private pools, policies and limits.
 
+use super::world::Faults::{self, Any, None, Taking};
 use super::world::{MIB, Setup, World};
 use crate::Policy;
 use crate::policies::{Bump, Paged, RoundUp, Torch};
@@ -19,7 +20,7 @@ fn policy(n: u64) -> Box<dyn Policy> {
     }
 }
 
-fn run(n: u64, virtual_memory: bool, faults: bool) {
+fn run(n: u64, virtual_memory: bool, faults: Faults) {
     let mut refused = 0;
     for program in 0..PROGRAMS {
         let seed = n * 1000 + program;
@@ -45,16 +46,20 @@ macro_rules! programs {
 }
 
 programs! {
-    paged: 0, pages true, faults false;
-    paged_and_stitching_before_all: 1, pages true, faults false;
-    paged_and_stitching_last: 2, pages true, faults false;
-    rounded_up: 3, pages true, faults false;
-    bump: 4, pages true, faults false;
-    torch: 5, pages true, faults false;
-    paged_with_faults: 0, pages true, faults true;
-    paged_and_stitching_before_all_with_faults: 1, pages true, faults true;
-    torch_with_faults: 5, pages true, faults true;
-    paged_on_whole_allocations: 0, pages false, faults false;
-    torch_on_whole_allocations: 5, pages false, faults false;
-    whole_allocations_with_faults: 0, pages false, faults true;
+    paged: 0, pages true, faults None;
+    paged_and_stitching_before_all: 1, pages true, faults None;
+    paged_and_stitching_last: 2, pages true, faults None;
+    rounded_up: 3, pages true, faults None;
+    bump: 4, pages true, faults None;
+    torch: 5, pages true, faults None;
+    paged_with_faults: 0, pages true, faults Taking;
+    paged_and_stitching_before_all_with_faults: 1, pages true, faults Taking;
+    torch_with_faults: 5, pages true, faults Taking;
+    paged_on_whole_allocations: 0, pages false, faults None;
+    torch_on_whole_allocations: 5, pages false, faults None;
+    paged_with_any_fault: 0, pages true, faults Any;
+    paged_and_stitching_before_all_with_any_fault: 1, pages true, faults Any;
+    torch_with_any_fault: 5, pages true, faults Any;
+    whole_allocations_with_any_fault: 0, pages false, faults Any;
+    whole_allocations_with_faults: 0, pages false, faults Taking;
 }

@@ -175,7 +175,7 @@ fn the_order_of_drops_does_not_matter(setup: &Setup) {
         let stream = bench.a.new_stream().unwrap();
         let blocks = [&stream, bench.a.compute_stream()].map(|s| {
             let block = bench.a.allocate(3 * MIB, s, Category::Temporaries).unwrap();
-            [s, &stream, bench.a.compute_stream()].map(|s| bench.touch(&block, s, true));
+            [s, &stream, bench.a.compute_stream()].into_iter().for_each(|s| bench.touch(&block, s, true));
             block
         });
         let (mut a, mut s, mut b) = (Some(bench.a), Some(stream), Some(blocks));
