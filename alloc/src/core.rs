@@ -51,8 +51,9 @@ pub(crate) struct Shared {
     pub(crate) log: Option<Log>,
     /// Id of the next block.
     pub(crate) next_id: u64,
-    /// The peak of requested bytes, kept when the counters' peaks are reset.
+    /// The peak of requested bytes, kept when the counters' peaks are reset, and stitches since it last rose.
     peak: usize,
+    pub(crate) stitches_at_peak: u32,
     /// Private pools whose regions may be used again.
     pub(crate) free_regions: Vec<u16>,
 }
@@ -78,7 +79,10 @@ impl Shared {
     /// The most bytes that were ever asked for at once, with `more` now.
     pub(crate) fn high_water(&mut self, more: usize) -> usize {
         let (current, peak) = self.table.counters.requested();
-        self.peak = self.peak.max(peak).max(current.saturating_add(more));
+        let new = self.peak.max(peak).max(current.saturating_add(more));
+        if new > self.peak {
+            (self.peak, self.stitches_at_peak) = (new, 0);
+        }
         self.peak
     }
 }
@@ -96,7 +100,7 @@ impl Core {
         }
         table.counters.limit = config.limit;
         let (pending, streams, free_regions) = Default::default();
-        let shared = Shared { table, pending, streams, log: None, next_id: 0, peak: 0, free_regions };
+        let shared = Shared { table, pending, streams, log: None, next_id: 0, peak: 0, stitches_at_peak: 0, free_regions };
         Ok(Arc::new(Core {
             source,
             info,

@@ -16,6 +16,10 @@ use crate::{Growth, Result, SourceError};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// Stitching costs calls, so each one lets reserved bytes grow by this much more of the peak, until the peak rises: sizes that never
+/// settle find room instead of moving pages for ever, and those that repeat come to rest.
+const EASE: f64 = 0.002;
+
 /// Whose free pages may move.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Donors {
@@ -107,7 +111,10 @@ impl Core {
         let growth = self.policy.growth(ask.size);
         let granularity = pages.granularity();
         let allowed = match growth {
-            Growth::Pages { stitch_above } => (shared.high_water(ask.bytes) as f64 * stitch_above) as usize,
+            Growth::Pages { stitch_above } => {
+                let high_water = shared.high_water(ask.bytes) as f64;
+                (high_water * (stitch_above + f64::from(shared.stitches_at_peak) * EASE)) as usize
+            }
             Growth::Segments(_) => usize::MAX,
         };
         // Coarse pages only where they take no more than may be taken.
@@ -165,6 +172,7 @@ impl Core {
         match result {
             Ok(marks) => {
                 if !donors.is_empty() {
+                    shared.stitches_at_peak += 1;
                     shared.table.counters.stitches += 1;
                     shared.table.counters.stitched_bytes += moved.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
                 }
