@@ -56,7 +56,7 @@ impl Allocator {
     /// What the source says when it cannot reserve addresses or make a stream.
     pub fn new(source: Arc<dyn Source>, config: AllocatorConfig) -> Result<Allocator> {
         let core = Core::new(source, config)?;
-        let compute = Stream { inner: core.open_stream()? };
+        let compute = core.open_stream()?;
         Ok(Allocator { core, compute })
     }
     /// Facts about the source.
@@ -77,7 +77,7 @@ impl Allocator {
     /// What the driver says.
     pub fn new_stream(&self) -> Result<Stream> {
         self.core.check()?;
-        Ok(Stream { inner: self.core.open_stream()? })
+        self.core.open_stream()
     }
     /// A block of `bytes` bytes for use on `stream`, aligned to 512 bytes, its contents undefined. Zero bytes take no memory.
     /// Reports name the line that called this.
@@ -112,8 +112,8 @@ impl Allocator {
             let (block, stream) = (core.info.name.clone(), stream.inner.core.info.name.clone());
             return Err(AllocError::WrongDevice { block, stream });
         }
-        let home = stream.inner.clone();
-        let mut shared = lock(&core.shared);
+        let home = &stream.inner;
+        let mut shared = core.shared.lock();
         let found = match ask.size {
             0 => Some(NONE),
             // More than any device has must not reach the bins.
@@ -124,12 +124,13 @@ impl Allocator {
             Some(index) => index,
             None => {
                 drop(shared);
-                let index = core.climb(&ask, &home)?;
-                shared = lock(&core.shared);
+                let index = core.climb(&ask, home)?;
+                shared = core.shared.lock();
                 index
             }
         };
         let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site, category });
+        let home = shared.handle(home);
         drop(shared);
         let address = if index == NONE { core.base } else { address };
         Ok(Block::new(home, address, ask.bytes, id, index, category))
@@ -184,7 +185,7 @@ impl Allocator {
     }
     /// Limits reserved bytes from now on; `None` lifts it. What is already reserved stays.
     pub fn set_limit(&self, limit: Option<usize>) {
-        lock(&self.core.shared).table.counters.limit = limit;
+        self.core.shared.lock().table.counters.limit = limit;
     }
     /// Limits reserved bytes to a fraction of the device, as PyTorch's `set_per_process_memory_fraction`.
     pub fn set_limit_fraction(&self, fraction: f64) {
@@ -192,19 +193,19 @@ impl Allocator {
     }
     /// The counters now.
     pub fn stats(&self) -> MemoryStats {
-        let mut shared = lock(&self.core.shared);
+        let mut shared = self.core.shared.lock();
         self.core.poll(&mut shared);
         shared.stats()
     }
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        let mut shared = lock(&self.core.shared);
+        let mut shared = self.core.shared.lock();
         shared.high_water(0);
         shared.table.counters.reset_peaks();
     }
     /// Starts the running totals (`allocated` and `freed` of every metric) and PyTorch's counters of events anew.
     pub fn reset_accumulated_stats(&self) {
-        lock(&self.core.shared).table.counters.reset_accumulated();
+        self.core.shared.lock().table.counters.reset_accumulated();
     }
     /// The counters as a table, each metric followed by its part in the large and in the small pool.
     pub fn memory_summary(&self) -> String {
@@ -216,12 +217,12 @@ impl Allocator {
     }
     /// Starts (or starts anew) recording events.
     pub fn start_log(&self) {
-        let mut shared = lock(&self.core.shared);
+        let mut shared = self.core.shared.lock();
         shared.log = Some(Log::new(shared.next_id));
     }
     /// Stops recording and returns the events.
     pub fn take_log(&self) -> Vec<LogEvent> {
-        lock(&self.core.shared).log.take().map(Log::into_events).unwrap_or_default()
+        self.core.shared.lock().log.take().map(Log::into_events).unwrap_or_default()
     }
 }
 

@@ -3,11 +3,12 @@
 //! A block has a reader–writer flag, so that tokens (and the host slices they give) follow Rust's aliasing rules, and a list of
 //! the streams that use it, so that work is ordered. While only its own stream uses it, the list does not exist.
 
-use crate::core::lock;
+use crate::core::{Core, Freed, lock};
 use crate::stream::StreamInner;
 use crate::table::NONE;
 use crate::uses::Uses;
 use crate::{AllocError, Category, Result, SourceKind, Stream, StreamId};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +17,8 @@ const WRITER: u32 = u32::MAX;
 
 /// A piece of device memory, given back to its allocator on drop. Never waits for the device, never panics in drop.
 pub struct Block {
-    pub(crate) home: Arc<StreamInner>,
+    /// Passed on when the block is dropped.
+    pub(crate) home: ManuallyDrop<Arc<StreamInner>>,
     address: u64,
     bytes: usize,
     id: u64,
@@ -31,7 +33,7 @@ pub struct Block {
 impl Block {
     pub(crate) fn new(home: Arc<StreamInner>, address: u64, bytes: usize, id: u64, index: u32, category: Category) -> Block {
         Block {
-            home,
+            home: ManuallyDrop::new(home),
             address,
             bytes,
             id,
@@ -116,7 +118,7 @@ impl Block {
         }
         let mut uses = lock(&self.uses);
         self.shared.store(true, Ordering::Release);
-        note(uses.get_or_insert_with(|| Box::new(Uses::new(self.home.clone()))), &stream.inner)?;
+        note(uses.get_or_insert_with(|| Box::new(Uses::new(Arc::clone(&self.home)))), &stream.inner)?;
         Ok(true)
     }
 
@@ -134,7 +136,9 @@ impl Drop for Block {
     fn drop(&mut self) {
         let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let category = *self.category.get_mut();
-        self.home.core.free(self.index, self.bytes, self.id, category, &self.home, uses);
+        // SAFETY: the block is being dropped, and nothing uses `home` after this.
+        let home = unsafe { ManuallyDrop::take(&mut self.home) };
+        Core::free(home, &Freed { index: self.index, bytes: self.bytes, id: self.id, category }, uses);
     }
 }
 

@@ -9,13 +9,15 @@ use crate::ladder::Ask;
 use crate::log::Log;
 use crate::mark::{Mark, Pending, Wait};
 use crate::pages::Pages;
+use crate::short::Short;
 use crate::size::{ALIGN, round_up};
 use crate::stats::Pool;
-use crate::stream::StreamInner;
+use crate::stream::{Stream, StreamInner};
 use crate::table::{NONE, Record, State, Table, Tag};
 use crate::uses::Uses;
 use crate::{
-    AllocError, AllocatorConfig, Category, LogEvent, Policy, Result, Source, SourceError, SourceInfo, SourceKind, StreamId, Zone,
+    AllocError, AllocatorConfig, Category, LogEvent, Policy, Result, Search, Source, SourceError, SourceInfo, SourceKind,
+    StreamId, Zone,
 };
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -29,9 +31,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Core {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) info: SourceInfo,
-    pub(crate) shared: Mutex<Shared>,
+    pub(crate) shared: Short<Shared>,
     pub(crate) slow: Mutex<Pages>,
     pub(crate) policy: Box<dyn Policy>,
+    /// Of the policy, asked once.
+    pub(crate) search: Search,
     pub(crate) hooks: Hooks,
     /// Freed bytes are overwritten.
     pub(crate) poison: bool,
@@ -47,7 +51,7 @@ pub(crate) struct Shared {
     /// Freed blocks that are still waited for, oldest first.
     pub(crate) pending: Vec<Pending>,
     /// By id.
-    pub(crate) streams: Vec<Option<(u64, Weak<StreamInner>)>>,
+    pub(crate) streams: Vec<Option<Open>>,
     pub(crate) log: Option<Log>,
     /// Id of the next block.
     pub(crate) next_id: u64,
@@ -58,8 +62,30 @@ pub(crate) struct Shared {
     pub(crate) free_regions: Vec<u16>,
 }
 
+/// A block that its user dropped.
+pub(crate) struct Freed {
+    pub(crate) index: u32,
+    /// Bytes asked for.
+    pub(crate) bytes: usize,
+    pub(crate) id: u64,
+    pub(crate) category: u8,
+}
+
+/// A stream that has not ended.
+pub(crate) struct Open {
+    pub(crate) serial: u64,
+    pub(crate) stream: Weak<StreamInner>,
+    /// Handles that freed blocks left for the next ones: under the short lock one is passed on with no atomic counting. `None` once
+    /// the user has let go of the stream, which then ends with its last block.
+    pub(crate) spare: Option<Vec<Arc<StreamInner>>>,
+}
+
+/// As many handles as are kept; blocks beyond come and go at full price.
+const SPARE: usize = 4096;
+
 impl Shared {
     /// Counts and numbers a block that was just taken; returns its id and address.
+    #[inline]
     pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
@@ -75,6 +101,41 @@ impl Shared {
         let pool = self.table.pool(index);
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
         (id, address)
+    }
+    /// Makes a block idle or pending, and counts it.
+    #[inline]
+    fn take_back(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>) {
+        let Freed { index, bytes, id, category } = *freed;
+        if let Some(log) = &mut self.log {
+            log.push(LogEvent::Free { id: log.number(id) });
+        }
+        if index == NONE {
+            return self.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
+        }
+        let (size, pool) = (self.table.get(index).size, self.table.pool(index));
+        if waits.is_empty() {
+            self.table.counters.freed_and_settled(bytes, size, pool, category);
+            self.table.release(index);
+        } else {
+            self.table.counters.freed(bytes, size, pool, category);
+            self.table.set(index, State::Pending);
+            self.pending.push(Pending { active: true, ..Pending::new(index, waits) });
+        }
+    }
+    /// A handle of a stream for a block.
+    #[inline]
+    pub(crate) fn handle(&mut self, stream: &Arc<StreamInner>) -> Arc<StreamInner> {
+        let spare = self.streams[stream.id as usize].as_mut().and_then(|open| open.spare.as_mut()?.pop());
+        spare.unwrap_or_else(|| stream.clone())
+    }
+    /// Keeps a block's handle for the next one; returns it if it is not kept. It is never dropped under the lock.
+    #[inline]
+    fn keep_handle(&mut self, home: Arc<StreamInner>) -> Option<Arc<StreamInner>> {
+        match self.streams[home.id as usize].as_mut().and_then(|open| open.spare.as_mut()) {
+            Some(spare) if spare.len() < SPARE => spare.push(home),
+            _ => return Some(home),
+        }
+        None
     }
     /// The most bytes that were ever asked for at once, with `more` now.
     pub(crate) fn high_water(&mut self, more: usize) -> usize {
@@ -104,8 +165,9 @@ impl Core {
         Ok(Arc::new(Core {
             source,
             info,
-            shared: Mutex::new(shared),
+            shared: Short::new(shared),
             slow: Mutex::new(pages),
+            search: config.policy.search(),
             policy: config.policy,
             hooks: Hooks::default(),
             poison: config.poison,
@@ -123,6 +185,7 @@ impl Core {
         }
     }
     /// Returns an error that a drop or a poll left, once.
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if !self.failed.load(Ordering::Relaxed) {
             return Ok(());
@@ -133,17 +196,19 @@ impl Core {
     }
 
     /// A new stream, with the smallest free id.
-    pub(crate) fn open_stream(self: &Arc<Core>) -> Result<Arc<StreamInner>> {
+    pub(crate) fn open_stream(self: &Arc<Core>) -> Result<Stream> {
         let raw = self.source.new_stream()?;
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let id = shared.streams.iter().position(Option::is_none).unwrap_or(shared.streams.len());
         let inner = Arc::new(StreamInner::new(self.clone(), id as u32, raw));
         if id == shared.streams.len() {
             shared.streams.push(None);
         }
-        shared.streams[id] = Some((inner.serial, Arc::downgrade(&inner)));
+        let (serial, stream) = (inner.serial, Arc::downgrade(&inner));
+        shared.streams[id] = Some(Open { serial, stream, spare: Some(Vec::new()) });
         shared.table.add_owner(id as u32);
-        Ok(inner)
+        drop(shared);
+        Ok(Stream::new(inner))
     }
 
     /// Hands the idle and pending blocks of a stream that ends to the compute stream, to be reused once its work is done.
@@ -153,7 +218,7 @@ impl Core {
             self.defer(Some(error));
             Wait::Never
         });
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let Shared { table, pending, streams, .. } = &mut *shared;
         for entry in pending.iter_mut() {
             let owned = table.get(entry.index).owner == id;
@@ -180,40 +245,35 @@ impl Core {
     }
 
     /// Takes a block back. Never waits for the device.
-    pub(crate) fn free(&self, index: u32, bytes: usize, id: u64, category: u8, home: &Arc<StreamInner>, uses: Option<Box<Uses>>) {
-        let mut waits = SmallVec::new();
-        if let Some(uses) = &uses {
-            let failed;
-            (waits, failed) = uses.waits(home);
-            self.defer(failed);
-            if self.info.kind != SourceKind::Cuda {
-                // Work on these devices is mostly done by now, and asking is cheap.
-                waits.retain(|wait| !matches!(wait, Wait::Mark(mark) if mark.is_complete().unwrap_or(false)));
-            }
-        }
-        let mut shared = lock(&self.shared);
-        if let Some(log) = &mut shared.log {
-            log.push(LogEvent::Free { id: log.number(id) });
-        }
-        if index == NONE {
-            return shared.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
-        }
-        let (size, pool) = (shared.table.get(index).size, shared.table.pool(index));
-        if waits.is_empty() {
-            shared.table.counters.freed_and_settled(bytes, size, pool, category);
-            shared.table.release(index);
-        } else {
-            shared.table.counters.freed(bytes, size, pool, category);
-            shared.table.set(index, State::Pending);
-            shared.pending.push(Pending { active: true, ..Pending::new(index, waits) });
-        }
+    pub(crate) fn free(home: Arc<StreamInner>, freed: &Freed, uses: Option<Box<Uses>>) {
+        // SAFETY: `home` owns the core and stays alive until the short lock is given back: here, or among the spare handles of its
+        // stream, which nobody can reach without that lock. After that the core is used only through `home` again.
+        let core = unsafe { &*Arc::as_ptr(&home.core) };
+        let waits = match &uses {
+            None => SmallVec::new(),
+            Some(uses) => core.waits(&home, uses),
+        };
+        let mut shared = core.shared.lock();
+        shared.take_back(freed, waits);
+        let left = shared.keep_handle(home);
         drop(shared);
-        // The last handle of a foreign stream may go here, and its end takes the short lock.
-        drop(uses);
+        // The last handle of a stream may go here, and its end takes the short lock.
+        drop((left, uses));
+    }
+
+    /// What a freed block waits for.
+    fn waits(&self, home: &StreamInner, uses: &Uses) -> SmallVec<[Wait; 2]> {
+        let (mut waits, failed) = uses.waits(home);
+        self.defer(failed);
+        if self.info.kind != SourceKind::Cuda {
+            // Work on these devices is mostly done by now, and asking is cheap.
+            waits.retain(|wait| !matches!(wait, Wait::Mark(mark) if mark.is_complete().unwrap_or(false)));
+        }
+        waits
     }
 
     pub(crate) fn recategorize(&self, index: u32, bytes: usize, cell: &AtomicU8, to: Category) {
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let from = cell.swap(to as u8, Ordering::Relaxed);
         if index != NONE {
             shared.table.set_category(index, to);
@@ -239,8 +299,9 @@ impl Core {
     }
 
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
+    #[inline]
     pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
-        let search = self.policy.search();
+        let search = self.search;
         let mut found = shared.table.find(ask.size, ask.region, owner, search);
         if !shared.pending.is_empty() {
             let exact = found.is_some_and(|index| shared.table.get(index).size == ask.size);
@@ -249,20 +310,31 @@ impl Core {
             }
         }
         let index = found?;
-        shared.table.hold(index);
-        self.cut(shared, index, ask.size);
-        Some(index)
+        Some(self.claim(shared, index, ask.size))
+    }
+    /// Makes an idle block live for `size` bytes; a rest that the policy keeps stays idle.
+    #[inline]
+    pub(crate) fn claim(&self, shared: &mut Shared, index: u32, size: usize) -> u32 {
+        let table = &mut shared.table;
+        if self.cuts(table.get(index).size, size) {
+            return table.carve(index, size);
+        }
+        table.hold(index);
+        table.set(index, State::Live);
+        index
     }
     /// Makes a held block live for `size` bytes; a rest that the policy keeps becomes idle.
     pub(crate) fn cut(&self, shared: &mut Shared, index: u32, size: usize) {
         let cut = self.cuts(shared.table.get(index).size, size);
         shared.table.trim(index, size, cut);
     }
+    #[inline]
     pub(crate) fn cuts(&self, whole: usize, size: usize) -> bool {
         whole > size && self.policy.keeps_rest(size, whole - size)
     }
 
     /// The size of a block for `bytes` > 0 bytes.
+    #[inline]
     pub(crate) fn block_size(&self, bytes: usize) -> Result<usize> {
         match round_up(self.policy.block_size(bytes).max(bytes), ALIGN) {
             Some(size) if size <= isize::MAX as usize => Ok(size),
@@ -274,7 +346,7 @@ impl Core {
 impl Drop for Core {
     /// The last handle is gone: waits for what the device still does, then gives all memory back.
     fn drop(&mut self) {
-        let shared = self.shared.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.shared.get_mut();
         for wait in shared.pending.iter().flat_map(|entry| &entry.waits) {
             let done = match wait {
                 Wait::Mark(mark) => mark.wait().is_ok(),

@@ -41,7 +41,7 @@ impl Core {
     /// Finds a block for a request, by the ladder.
     pub(crate) fn climb(&self, ask: &Ask, stream: &Arc<StreamInner>) -> Result<u32> {
         let (limit, private) = {
-            let shared = lock(&self.shared);
+            let shared = self.shared.lock();
             (shared.table.counters.limit.unwrap_or(usize::MAX), shared.table.regions[ask.region as usize].pinned)
         };
         if ask.size > self.info.capacity.min(limit) {
@@ -54,7 +54,7 @@ impl Core {
             drop(pages);
             return found.ok_or_else(|| self.out_of_memory(ask, vec![LOOK, PRIVATE]));
         }
-        if let Some(index) = self.take(&mut lock(&self.shared), ask, stream.id) {
+        if let Some(index) = self.take(&mut self.shared.lock(), ask, stream.id) {
             return Ok(index);
         }
         let shares = self.policy.shares_streams();
@@ -90,7 +90,7 @@ impl Core {
                 return Ok(index);
             }
         }
-        lock(&self.shared).table.counters.num_alloc_retries += 1;
+        self.shared.lock().table.counters.num_alloc_retries += 1;
         steps.push(SETTLE);
         self.wait_and_merge(&mut pages, stream.id)?;
         if let Some(index) = self.extend(&mut pages, ask, stream, idle_freely)? {
@@ -121,7 +121,7 @@ impl Core {
     fn out_of_memory(&self, ask: &Ask, steps: Vec<&'static str>) -> AllocError {
         let memory = self.source.memory_info();
         let (driver_free, driver_total) = memory.map_or((0, self.info.capacity), |m| (m.free, m.total));
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         shared.table.counters.num_ooms += 1;
         let stats = shared.stats();
         let mut categories: Vec<_> = crate::Category::ALL.map(|c| (c, stats.category(c).current)).to_vec();

@@ -45,6 +45,7 @@ mod policy;
 mod pool;
 mod reclaim;
 mod report;
+mod short;
 mod size;
 mod source;
 mod stat;

@@ -3,7 +3,7 @@
 //! R1: whoever used a page before is waited for, on the device, by the stream that gets it. R2: the old address is unmapped only
 //! when the device has passed that point. R3: pages of pinned regions stay. R4: between, no block has the old address.
 
-use crate::core::{Core, Shared, lock};
+use crate::core::{Core, Shared};
 use crate::growth::{Grown, Place, Plan};
 use crate::ladder::Ask;
 use crate::mark::{Mark, Pending, Wait};
@@ -69,7 +69,7 @@ impl Core {
         loop {
             // Declared before the lock, so that no stream ends under it.
             let mut users = Vec::new();
-            let mut shared = lock(&self.shared);
+            let mut shared = self.shared.lock();
             if let Some(index) = self.take(&mut shared, ask, stream.id) {
                 return Ok(Some(index));
             }
@@ -163,11 +163,11 @@ impl Core {
         let before = pages.mapped;
         let moved: Vec<(u64, usize)> = donors.iter().flat_map(|donor| pages.list(donor.address, donor.bytes)).collect();
         let result = self.order_after(stream, users).and_then(|marks| {
-            let pool = lock(&self.shared).pool(ask);
+            let pool = self.shared.lock().pool(ask);
             pages.map(&*self.source, Mapping { at: grown.address, moved: &moved, fresh, unit, pool })?;
             Ok(marks)
         });
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         shared.note_pages(pages);
         match result {
             Ok(marks) => {
@@ -219,14 +219,14 @@ impl Core {
     pub(crate) fn retire(&self, pages: &mut Pages, wait: bool) {
         let (gone, failed) = pages.retire(&*self.source, wait);
         self.defer(failed);
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         gone.into_iter().for_each(|index| shared.table.make_hole(index));
         shared.note_pages(pages);
     }
 
     /// Growth on a source without virtual memory: an allocation of its own.
     fn allocate_segment(&self, pages: &mut Pages, ask: &Ask, owner: u32, budget: usize) -> Result<Option<u32>> {
-        let pool = lock(&self.shared).pool(ask);
+        let pool = self.shared.lock().pool(ask);
         let segment = match self.policy.growth(ask.size) {
             Growth::Segments(bytes) => bytes,
             Growth::Pages { .. } if pool == Pool::Small => SMALL_SEGMENT,
@@ -239,13 +239,13 @@ impl Core {
             };
             match pages.allocate(&*self.source, bytes, pool) {
                 Ok(address) => {
-                    let mut shared = lock(&self.shared);
+                    let mut shared = self.shared.lock();
                     shared.note_pages(pages);
                     let index = shared.table.append_at(address, bytes, ask.region, owner, true);
                     self.cut(&mut shared, index, ask.size);
                     return Ok(Some(index));
                 }
-                Err(SourceError::OutOfMemory) => lock(&self.shared).note_pages(pages),
+                Err(SourceError::OutOfMemory) => self.shared.lock().note_pages(pages),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -5,7 +5,7 @@
 //! block, always, unless a wall stands between them: the edge of a segment. Neighbouring holes are one, and a zone never ends in a
 //! hole.
 
-use crate::bins::Bins;
+use crate::bins::{Bins, bin_of};
 use crate::stats::{Counters, Pool};
 use crate::{Category, Search};
 use std::panic::Location;
@@ -98,21 +98,26 @@ impl Table {
         self.regions.push(Region { base: base.unwrap_or(0), last: NONE, bins, holes: Vec::new(), pinned, pool, scattered });
         (self.regions.len() - 1) as u16
     }
+    #[inline]
     pub(crate) fn get(&self, index: u32) -> &Record {
         &self.records[index as usize]
     }
+    #[inline]
     fn at(&mut self, index: u32) -> &mut Record {
         &mut self.records[index as usize]
     }
+    #[inline]
     fn region(&self, region: u16) -> &Region {
         &self.regions[region as usize]
     }
+    #[inline]
     pub(crate) fn set(&mut self, index: u32, state: State) {
         self.at(index).state = state;
     }
     pub(crate) fn set_owner(&mut self, index: u32, owner: u32) {
         self.at(index).owner = owner;
     }
+    #[inline]
     pub(crate) fn set_tag(&mut self, index: u32, tag: Tag) {
         self.at(index).tag = tag;
     }
@@ -139,6 +144,7 @@ impl Table {
     }
 
     /// An idle block of `owner` for `size` bytes.
+    #[inline]
     pub(crate) fn find(&self, size: usize, region: u16, owner: u32, search: Search) -> Option<u32> {
         let this = self.region(region);
         match search {
@@ -147,6 +153,7 @@ impl Table {
         }
     }
     /// Takes an idle block out of its bin.
+    #[inline]
     pub(crate) fn hold(&mut self, index: u32) {
         self.unbin(index);
         self.set(index, State::Held);
@@ -159,23 +166,84 @@ impl Table {
             self.release(rest);
         }
     }
-    /// Makes a block idle and merges it with idle neighbours of its owner.
-    pub(crate) fn release(&mut self, mut index: u32) {
-        let Record { prev, next, owner, region, wall, .. } = *self.get(index);
-        if self.is_idle(next, owner) && !self.get(next).wall {
-            self.unbin(next);
-            self.merge(index);
+    /// Cuts the first `size` bytes off an idle block, as a live one. The rest stays idle, mostly in the bin where it is.
+    #[inline]
+    pub(crate) fn carve(&mut self, index: u32, size: usize) -> u32 {
+        let whole = *self.get(index);
+        debug_assert!(0 < size && size < whole.size);
+        let live = self.insert(Record { size, next: index, state: State::Live, ..whole });
+        if whole.prev != NONE {
+            self.at(whole.prev).next = live;
         }
-        if !wall && self.is_idle(prev, owner) {
-            self.unbin(prev);
-            self.merge(prev);
-            index = prev;
-        }
-        self.set(index, State::Idle);
-        let region = &mut self.regions[region as usize];
-        region.bins[owner as usize].push(&mut self.records, index);
-        self.counters.idle_pushed(self.records[index as usize].size, region.pool);
+        self.resize(index, whole.address + size as u64, whole.size - size);
+        let rest = self.at(index);
+        (rest.prev, rest.wall) = (live, false);
+        live
     }
+    /// Makes a block idle and merges it with idle neighbours of its owner.
+    #[inline]
+    pub(crate) fn release(&mut self, index: u32) {
+        let Record { address, size, prev, next, owner, region, wall, .. } = *self.get(index);
+        let before = !wall && self.is_idle(prev, owner);
+        let after = self.is_idle(next, owner) && !self.get(next).wall;
+        match (before, after) {
+            (true, true) => {
+                self.unbin(next);
+                self.merge(index);
+                self.resize(prev, self.get(prev).address, self.get(prev).size + self.get(index).size);
+                self.join(prev, index);
+            }
+            (true, false) => {
+                self.resize(prev, self.get(prev).address, self.get(prev).size + size);
+                self.join(prev, index);
+            }
+            (false, true) => {
+                self.resize(next, address, self.get(next).size + size);
+                let this = self.at(next);
+                (this.prev, this.wall) = (prev, wall);
+                if prev != NONE {
+                    self.at(prev).next = next;
+                }
+                self.forget(index);
+            }
+            (false, false) => {
+                self.set(index, State::Idle);
+                let region = &mut self.regions[region as usize];
+                region.bins[owner as usize].push(&mut self.records, index);
+                self.counters.idle_pushed(size, region.pool);
+            }
+        }
+    }
+    /// Takes `gone`, whose bytes `index` has taken over, out of the order.
+    #[inline]
+    fn join(&mut self, index: u32, gone: u32) {
+        let Record { next, region, .. } = *self.get(gone);
+        self.at(index).next = next;
+        if next == NONE {
+            self.regions[region as usize].last = index;
+        } else {
+            self.at(next).prev = index;
+        }
+        self.forget(gone);
+    }
+    /// Gives an idle block other bounds, and another bin if it needs one.
+    #[inline]
+    fn resize(&mut self, index: u32, address: u64, size: usize) {
+        let Record { size: old, owner, region, .. } = *self.get(index);
+        let region = &mut self.regions[region as usize];
+        let bins = &mut region.bins[owner as usize];
+        let stays = bin_of(old) == bin_of(size);
+        if !stays {
+            bins.remove(&mut self.records, index);
+        }
+        let record = &mut self.records[index as usize];
+        (record.address, record.size) = (address, size);
+        if !stays {
+            bins.push(&mut self.records, index);
+        }
+        self.counters.idle_resized(old, size, region.pool);
+    }
+    #[inline]
     fn unbin(&mut self, index: u32) {
         let Record { owner, region, size, .. } = *self.get(index);
         let region = &mut self.regions[region as usize];
@@ -183,6 +251,7 @@ impl Table {
         self.counters.idle_popped(size, region.pool);
     }
     /// What a block is counted as.
+    #[inline]
     pub(crate) fn pool(&self, index: u32) -> Pool {
         self.region(self.get(index).region).pool
     }
@@ -196,6 +265,7 @@ impl Table {
     pub(crate) fn is_pinned(&self, index: u32) -> bool {
         self.region(self.get(index).region).pinned
     }
+    #[inline]
     pub(crate) fn is_idle(&self, index: u32, owner: u32) -> bool {
         index != NONE && self.get(index).state == State::Idle && self.get(index).owner == owner
     }
@@ -225,15 +295,8 @@ impl Table {
     /// Merges a block with the next one; neither may be in a bin.
     pub(crate) fn merge(&mut self, index: u32) {
         let gone = self.get(index).next;
-        let Record { size, next, region, .. } = *self.get(gone);
-        let this = self.at(index);
-        (this.size, this.next) = (this.size + size, next);
-        if next == NONE {
-            self.regions[region as usize].last = index;
-        } else {
-            self.at(next).prev = index;
-        }
-        self.forget(gone);
+        self.at(index).size += self.get(gone).size;
+        self.join(index, gone);
     }
 
     /// A held block of `size` bytes at the end of a region.
@@ -347,6 +410,7 @@ impl Table {
         self.regions.iter().flat_map(|region| &region.bins).map(|bins| bins.largest(&self.records)).max().unwrap_or(0)
     }
 
+    #[inline]
     fn insert(&mut self, record: Record) -> u32 {
         if self.unused == NONE {
             self.records.push(record);
@@ -357,6 +421,7 @@ impl Table {
         *self.at(index) = record;
         index
     }
+    #[inline]
     fn forget(&mut self, index: u32) {
         let unused = self.unused;
         let record = self.at(index);

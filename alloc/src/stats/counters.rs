@@ -172,6 +172,15 @@ impl Counters {
         self.now.inactive_split.fall(pool, 1);
         self.now.inactive_split_bytes.fall(pool, size as u64);
     }
+    /// Counts an idle block that became larger or smaller.
+    #[inline]
+    pub(crate) fn idle_resized(&mut self, from: usize, to: usize, pool: Pool) {
+        if to > from {
+            self.now.inactive_split_bytes.rise(pool, (to - from) as u64);
+        } else {
+            self.now.inactive_split_bytes.fall(pool, (from - to) as u64);
+        }
+    }
     /// Counts pieces taken from the device, then pieces given back; of one size each.
     pub(crate) fn segments_changed(&mut self, pool: Pool, taken_bytes: usize, taken: u64, given_bytes: usize, given: u64) {
         self.now.segment.rise(pool, taken);
