@@ -138,7 +138,7 @@ impl Drop for Block {
         let category = *self.category.get_mut();
         // SAFETY: the block is being dropped, and nothing uses `home` after this.
         let home = unsafe { ManuallyDrop::take(&mut self.home) };
-        Core::free(home, &Freed { index: self.index, bytes: self.bytes, id: self.id, category }, uses);
+        Core::free(home, &Freed { index: self.index, address: self.address, bytes: self.bytes, id: self.id, category }, uses);
     }
 }
 

@@ -65,6 +65,7 @@ pub(crate) struct Shared {
 /// A block that its user dropped.
 pub(crate) struct Freed {
     pub(crate) index: u32,
+    pub(crate) address: u64,
     /// Bytes asked for.
     pub(crate) bytes: usize,
     pub(crate) id: u64,
@@ -105,7 +106,7 @@ impl Shared {
     /// Makes a block idle or pending, and counts it.
     #[inline]
     fn take_back(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>) {
-        let Freed { index, bytes, id, category } = *freed;
+        let Freed { index, bytes, id, category, .. } = *freed;
         if let Some(log) = &mut self.log {
             log.push(LogEvent::Free { id: log.number(id) });
         }
@@ -253,6 +254,9 @@ impl Core {
             None => SmallVec::new(),
             Some(uses) => core.waits(&home, uses),
         };
+        if core.poison && freed.index != NONE {
+            core.overwrite(&home, freed, uses.as_deref());
+        }
         let mut shared = core.shared.lock();
         shared.take_back(freed, waits);
         let left = shared.keep_handle(home);
@@ -261,6 +265,14 @@ impl Core {
         drop((left, uses));
     }
 
+    /// Fills a freed block with 0xFF after everything that uses it, in the order of its own stream. A failure waits for the next
+    /// fallible call.
+    fn overwrite(&self, home: &StreamInner, freed: &Freed, uses: Option<&Uses>) {
+        let ordered = uses.map_or(Ok(()), |uses| uses.order_after_all(home));
+        // SAFETY: the block is dropped but not given back yet, so these bytes are mapped and nobody else's.
+        let filled = ordered.and_then(|()| unsafe { self.source.fill(freed.address, 0xFF, freed.bytes, home.raw) });
+        self.defer(filled.err());
+    }
     /// What a freed block waits for.
     fn waits(&self, home: &StreamInner, uses: &Uses) -> SmallVec<[Wait; 2]> {
         let (mut waits, failed) = uses.waits(home);

@@ -50,7 +50,7 @@ impl Core {
         let mut pages = lock(&self.slow);
         self.retire(&mut pages, false);
         if private {
-            let found = self.extend(&mut pages, ask, stream, Means { donors: Donors::Nobody, freely: true })?;
+            let found = self.extend(&mut pages, ask, stream, Means::new(Donors::Nobody, true))?;
             drop(pages);
             return found.ok_or_else(|| self.out_of_memory(ask, vec![LOOK, PRIVATE]));
         }
@@ -65,7 +65,7 @@ impl Core {
                 return Ok(index);
             }
         }
-        let (idle, idle_freely) = (Means { donors: Donors::Idle, freely: false }, Means { donors: Donors::Idle, freely: true });
+        let (idle, idle_freely) = (Means::new(Donors::Idle, false), Means::new(Donors::Idle, true));
         steps.push(GROW);
         if let Some(index) = self.extend(&mut pages, ask, stream, idle)? {
             return Ok(index);
@@ -77,7 +77,7 @@ impl Core {
             }
         }
         let donors = if shares { Donors::Pending } else { Donors::Idle };
-        if let Some(index) = self.extend(&mut pages, ask, stream, Means { donors, freely: true })? {
+        if let Some(index) = self.extend(&mut pages, ask, stream, Means::new(donors, true))? {
             return Ok(index);
         }
         // The holders may allocate and free, so no lock is held meanwhile; a request of their own does not ask them again.

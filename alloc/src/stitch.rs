@@ -58,14 +58,21 @@ pub(crate) struct Means {
     pub(crate) donors: Donors,
     /// Whether new pages may be taken although the policy would rather see free ones move, of which there are too few.
     pub(crate) freely: bool,
+    /// Bytes that may be taken from the device, where that is less than the limit leaves.
+    pub(crate) room: usize,
+}
+
+impl Means {
+    pub(crate) fn new(donors: Donors, freely: bool) -> Means {
+        Means { donors, freely, room: usize::MAX }
+    }
 }
 
 impl Core {
     /// Serves a request by adding pages where its region grows: free ones as far as new ones would take too much, new ones within
     /// the limit. `None` if there are not enough of both.
     pub(crate) fn extend(&self, pages: &mut Pages, ask: &Ask, stream: &Arc<StreamInner>, means: Means) -> Result<Option<u32>> {
-        // What the device is believed to have.
-        let mut room = usize::MAX;
+        let mut means = means;
         loop {
             // Declared before the lock, so that no stream ends under it.
             let mut users = Vec::new();
@@ -73,12 +80,12 @@ impl Core {
             if let Some(index) = self.take(&mut shared, ask, stream.id) {
                 return Ok(Some(index));
             }
-            let budget = shared.budget(pages).min(room);
+            means.room = means.room.min(shared.budget(pages));
             if !self.info.virtual_memory {
                 drop(shared);
-                return self.allocate_segment(pages, ask, stream.id, budget);
+                return self.allocate_segment(pages, ask, stream.id, means.room);
             }
-            let Some(stitch) = self.plan(&mut shared, pages, ask, stream.id, budget, means, &mut users) else {
+            let Some(stitch) = self.plan(&mut shared, pages, ask, stream.id, means, &mut users) else {
                 return Ok(None);
             };
             drop(shared);
@@ -88,7 +95,8 @@ impl Core {
                 Err(SourceError::OutOfMemory) if fresh > 0 => {
                     // Less than was tried, in any case, so that this comes to an end.
                     let free = self.source.memory_info().map_or(0, |memory| memory.free);
-                    room = (free / pages.granularity() * pages.granularity()).min(fresh - pages.granularity());
+                    // The device has less than was believed.
+                    means.room = (free / pages.granularity() * pages.granularity()).min(fresh - pages.granularity());
                 }
                 Err(SourceError::OutOfMemory) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -104,7 +112,6 @@ impl Core {
         pages: &Pages,
         ask: &Ask,
         owner: u32,
-        budget: usize,
         means: Means,
         users: &mut Vec<Held>,
     ) -> Option<Stitch> {
@@ -119,14 +126,14 @@ impl Core {
         };
         // Coarse pages only where they take no more than may be taken.
         let coarse = pages.coarse();
-        let generous =
-            pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed && ask.size.saturating_add(coarse) <= budget;
+        let generous = pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed
+            && ask.size.saturating_add(coarse) <= means.room;
         let page = if generous { coarse } else { granularity };
         let place = Place { region: ask.region, owner, page, granularity, end: pages.end(ask.region) };
         let mut plan = Plan::of(growth, &shared.table, ask.size, place)?;
         let may_stitch = matches!(growth, Growth::Pages { .. }) && means.donors != Donors::Nobody;
         let excess = pages.mapped.saturating_add(plan.bytes).saturating_sub(allowed);
-        let missing = plan.bytes - plan.bytes.min(budget) / granularity * granularity;
+        let missing = plan.bytes - plan.bytes.min(means.room) / granularity * granularity;
         let (mut runs, mut got) = (Vec::new(), 0);
         let wanted = excess.next_multiple_of(granularity).min(plan.bytes).max(missing);
         if may_stitch && wanted > 0 {
@@ -140,7 +147,7 @@ impl Core {
         let mut fresh = plan.bytes - got;
         // While the device is asked at all, as much as may be taken without stitching: it saves later calls.
         if fresh > 0 && plan.is_tail() && allowed < usize::MAX && shared.pool(ask) == Pool::Large {
-            let spare = allowed.saturating_sub(pages.mapped + fresh).min(budget - fresh).min(plan.room - plan.bytes);
+            let spare = allowed.saturating_sub(pages.mapped + fresh).min(means.room - fresh).min(plan.room - plan.bytes);
             let spare = spare / page * page;
             plan.bytes += spare;
             fresh += spare;
