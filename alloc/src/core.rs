@@ -103,9 +103,9 @@ impl Shared {
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
         (id, address)
     }
-    /// Makes a block idle or pending, and counts it.
+    /// Makes a block idle, and counts it.
     #[inline]
-    fn take_back(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>) {
+    fn take_back(&mut self, freed: &Freed) {
         let Freed { index, bytes, id, category, .. } = *freed;
         if let Some(log) = &mut self.log {
             log.push(LogEvent::Free { id: log.number(id) });
@@ -114,14 +114,19 @@ impl Shared {
             return self.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
         }
         let (size, pool) = (self.table.get(index).size, self.table.pool(index));
-        if waits.is_empty() {
-            self.table.counters.freed_and_settled(bytes, size, pool, category);
-            self.table.release(index);
-        } else {
-            self.table.counters.freed(bytes, size, pool, category);
-            self.table.set(index, State::Pending);
-            self.pending.push(Pending { active: true, ..Pending::new(index, waits) });
+        self.table.counters.freed_and_settled(bytes, size, pool, category);
+        self.table.give_back(index);
+    }
+    /// Makes a block pending, and counts it.
+    fn wait_for(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>) {
+        let Freed { index, bytes, id, category, .. } = *freed;
+        if let Some(log) = &mut self.log {
+            log.push(LogEvent::Free { id: log.number(id) });
         }
+        let (size, pool) = (self.table.get(index).size, self.table.pool(index));
+        self.table.counters.freed(bytes, size, pool, category);
+        self.table.set(index, State::Pending);
+        self.pending.push(Pending { active: true, ..Pending::new(index, waits) });
     }
     /// A handle of a stream for a block.
     #[inline]
@@ -154,6 +159,7 @@ impl Core {
         let info = source.info().clone();
         let mut pages = Pages::new(&*source);
         let mut table = Table::new();
+        table.keeps_recent = config.policy.search() == Search::BestFit;
         let mut base = None;
         for zone in Zone::ALL {
             let range = pages.add_range(&*source)?;
@@ -185,12 +191,21 @@ impl Core {
             self.failed.store(true, Ordering::Release);
         }
     }
+    /// Whether there is such an error.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
     /// Returns an error that a drop or a poll left, once.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if !self.failed.load(Ordering::Relaxed) {
+        if !self.has_failed() {
             return Ok(());
         }
+        self.fail()
+    }
+    #[cold]
+    fn fail(&self) -> Result<()> {
         let mut deferred = lock(&self.deferred);
         self.failed.store(false, Ordering::Release);
         deferred.take().map_or(Ok(()), |error| Err(error.into()))
@@ -232,6 +247,7 @@ impl Core {
                 table.set_owner(entry.index, 0);
             }
         }
+        table.flush_all();
         for index in table.all_idle_of(id) {
             table.hold(index);
             table.set_owner(index, 0);
@@ -250,6 +266,19 @@ impl Core {
         // SAFETY: `home` owns the core and stays alive until the short lock is given back: here, or among the spare handles of its
         // stream, which nobody can reach without that lock. After that the core is used only through `home` again.
         let core = unsafe { &*Arc::as_ptr(&home.core) };
+        if uses.is_none() && !core.poison {
+            let mut shared = core.shared.lock();
+            shared.take_back(freed);
+            let left = shared.keep_handle(home);
+            drop(shared);
+            return drop(left);
+        }
+        Core::free_used(home, freed, uses);
+    }
+    /// As `free`, for a block that other streams used, or that is to be overwritten.
+    #[cold]
+    fn free_used(home: Arc<StreamInner>, freed: &Freed, uses: Option<Box<Uses>>) {
+        let core = &home.core;
         let waits = match &uses {
             None => SmallVec::new(),
             Some(uses) => core.waits(&home, uses),
@@ -258,11 +287,14 @@ impl Core {
             core.overwrite(&home, freed, uses.as_deref());
         }
         let mut shared = core.shared.lock();
-        shared.take_back(freed, waits);
-        let left = shared.keep_handle(home);
+        if waits.is_empty() || freed.index == NONE {
+            shared.take_back(freed);
+        } else {
+            shared.wait_for(freed, waits);
+        }
         drop(shared);
         // The last handle of a stream may go here, and its end takes the short lock.
-        drop((left, uses));
+        drop(uses);
     }
 
     /// Fills a freed block with 0xFF after everything that uses it, in the order of its own stream. A failure waits for the next
@@ -313,6 +345,9 @@ impl Core {
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
     #[inline]
     pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
+        if let Some(index) = shared.table.take_recent(ask.size, ask.region, owner) {
+            return Some(index);
+        }
         let search = self.search;
         let mut found = shared.table.find(ask.size, ask.region, owner, search);
         if !shared.pending.is_empty() {

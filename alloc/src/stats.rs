@@ -148,7 +148,8 @@ fn ratio(whole: usize, part: usize) -> f64 {
 
 impl Shared {
     /// The counters with what only the block table knows.
-    pub(crate) fn stats(&self) -> MemoryStats {
+    pub(crate) fn stats(&mut self) -> MemoryStats {
+        self.table.flush_all();
         let pending = self.pending.iter().map(|entry| self.table.get(entry.index).size).sum();
         MemoryStats { largest_free: self.table.largest_idle(), pending, ..self.table.counters.snapshot() }
     }

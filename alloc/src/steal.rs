@@ -61,6 +61,7 @@ impl Core {
     }
 
     fn steal_idle(&self, shared: &mut Shared, ask: &Ask, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
+        shared.table.flush_all();
         let others = (0..shared.table.owners()).filter(|owner| *owner != thief);
         let found = others.filter_map(|owner| shared.table.find(ask.size, ask.region, owner, self.search));
         let index = found.min_by_key(|index| (shared.table.get(*index).size, shared.table.get(*index).address))?;
@@ -162,6 +163,7 @@ impl Shared {
 
     /// Puts every idle and pending block aside, each waiting for its owner as well.
     fn set_aside(&mut self) {
+        self.table.flush_all();
         for owner in 0..self.table.owners() {
             for index in self.table.all_idle_of(owner) {
                 if self.table.is_pinned(index) {

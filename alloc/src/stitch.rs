@@ -93,9 +93,8 @@ impl Core {
             match self.carry_out(pages, stitch, ask, stream, &users) {
                 Ok(index) => return Ok(Some(index)),
                 Err(SourceError::OutOfMemory) if fresh > 0 => {
-                    // Less than was tried, in any case, so that this comes to an end.
                     let free = self.source.memory_info().map_or(0, |memory| memory.free);
-                    // The device has less than was believed.
+                    // The device has less than was believed; and less than was tried, so that this comes to an end.
                     means.room = (free / pages.granularity() * pages.granularity()).min(fresh - pages.granularity());
                 }
                 Err(SourceError::OutOfMemory) => return Ok(None),
@@ -115,6 +114,7 @@ impl Core {
         means: Means,
         users: &mut Vec<Held>,
     ) -> Option<Stitch> {
+        shared.table.flush_all();
         let growth = self.policy.growth(ask.size);
         let granularity = pages.granularity();
         let allowed = match growth {

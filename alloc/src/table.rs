@@ -19,6 +19,8 @@ pub(crate) enum State {
     Unused,
     Live,
     Idle,
+    /// Idle, but kept out of the bins, since the next request is likely to be of its size: at most one a region and stream.
+    Recent,
     Pending,
     Held,
     Hole,
@@ -59,13 +61,26 @@ impl Record {
     }
 }
 
+/// What a stream has idle in a region.
+struct Owner {
+    bins: Bins,
+    /// The block that was freed last, or `NONE`.
+    recent: u32,
+}
+
+impl Owner {
+    fn new() -> Owner {
+        Owner { bins: Bins::new(), recent: NONE }
+    }
+}
+
 /// A range of addresses whose blocks share pages: a zone, or a private pool.
 pub(crate) struct Region {
     base: u64,
     /// The last piece, or `NONE`.
     last: u32,
     /// By stream id.
-    bins: Vec<Bins>,
+    owners: Vec<Owner>,
     pub(crate) holes: Vec<u32>,
     /// Whether its pages stay where they are.
     pub(crate) pinned: bool,
@@ -81,6 +96,8 @@ pub(crate) struct Table {
     pub(crate) regions: Vec<Region>,
     owners: u32,
     nobody: Tag,
+    /// Whether the block that was freed last is kept for a request of its size.
+    pub(crate) keeps_recent: bool,
     /// Kept here, so that the bins can count.
     pub(crate) counters: Counters,
 }
@@ -88,14 +105,22 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new() -> Table {
         let nobody = Tag { bytes: 0, site: Location::caller(), category: Category::Temporaries };
-        Table { records: Vec::new(), unused: NONE, regions: Vec::new(), owners: 0, nobody, counters: Counters::default() }
+        Table {
+            records: Vec::new(),
+            unused: NONE,
+            regions: Vec::new(),
+            owners: 0,
+            nobody,
+            keeps_recent: true,
+            counters: Counters::default(),
+        }
     }
 
     /// A new region, with its first address; `None` where pieces lie wherever the driver puts them.
     pub(crate) fn add_region(&mut self, base: Option<u64>, pool: Pool, pinned: bool) -> u16 {
-        let bins = (0..self.owners).map(|_| Bins::new()).collect();
+        let owners = (0..self.owners).map(|_| Owner::new()).collect();
         let scattered = base.is_none();
-        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, bins, holes: Vec::new(), pinned, pool, scattered });
+        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, owners, holes: Vec::new(), pinned, pool, scattered });
         (self.regions.len() - 1) as u16
     }
     #[inline]
@@ -129,7 +154,7 @@ impl Table {
     pub(crate) fn add_owner(&mut self, owner: u32) {
         self.owners = self.owners.max(owner + 1);
         for region in &mut self.regions {
-            region.bins.resize_with(self.owners as usize, Bins::new);
+            region.owners.resize_with(self.owners as usize, Owner::new);
         }
     }
 
@@ -148,7 +173,7 @@ impl Table {
     pub(crate) fn find(&self, size: usize, region: u16, owner: u32, search: Search) -> Option<u32> {
         let this = self.region(region);
         match search {
-            Search::BestFit => this.bins[owner as usize].find(&self.records, size),
+            Search::BestFit => this.owners[owner as usize].bins.find(&self.records, size),
             Search::Tail => Some(this.last).filter(|last| self.is_idle(*last, owner) && self.get(*last).size >= size),
         }
     }
@@ -209,9 +234,50 @@ impl Table {
             (false, false) => {
                 self.set(index, State::Idle);
                 let region = &mut self.regions[region as usize];
-                region.bins[owner as usize].push(&mut self.records, index);
+                region.owners[owner as usize].bins.push(&mut self.records, index);
                 self.counters.idle_pushed(size, region.pool);
             }
+        }
+    }
+    /// Makes a live block idle without merging it yet; the one that was kept so before is merged now.
+    #[inline]
+    pub(crate) fn give_back(&mut self, index: u32) {
+        if !self.keeps_recent {
+            return self.release(index);
+        }
+        let record = self.at(index);
+        record.state = State::Recent;
+        let (region, owner) = (record.region, record.owner);
+        let recent = &mut self.regions[region as usize].owners[owner as usize].recent;
+        let before = std::mem::replace(recent, index);
+        if before != NONE {
+            self.release(before);
+        }
+    }
+    /// The block that was freed last, live again, if it has exactly this size; else it joins the others.
+    #[inline]
+    pub(crate) fn take_recent(&mut self, size: usize, region: u16, owner: u32) -> Option<u32> {
+        let index = std::mem::replace(&mut self.regions[region as usize].owners[owner as usize].recent, NONE);
+        if index == NONE {
+            return None;
+        }
+        if self.get(index).size == size {
+            self.set(index, State::Live);
+            return Some(index);
+        }
+        self.release(index);
+        None
+    }
+    /// Merges the block that was freed last.
+    pub(crate) fn flush(&mut self, region: u16, owner: u32) {
+        // Nothing has size 0.
+        let taken = self.take_recent(0, region, owner);
+        debug_assert!(taken.is_none());
+    }
+    /// Merges all that was freed, so that idle memory is what the bins hold.
+    pub(crate) fn flush_all(&mut self) {
+        for region in 0..self.regions.len() as u16 {
+            (0..self.owners).for_each(|owner| self.flush(region, owner));
         }
     }
     /// Takes `gone`, whose bytes `index` has taken over, out of the order.
@@ -231,7 +297,7 @@ impl Table {
     fn resize(&mut self, index: u32, address: u64, size: usize) {
         let Record { size: old, owner, region, .. } = *self.get(index);
         let region = &mut self.regions[region as usize];
-        let bins = &mut region.bins[owner as usize];
+        let bins = &mut region.owners[owner as usize].bins;
         let stays = bin_of(old) == bin_of(size);
         if !stays {
             bins.remove(&mut self.records, index);
@@ -247,7 +313,7 @@ impl Table {
     fn unbin(&mut self, index: u32) {
         let Record { owner, region, size, .. } = *self.get(index);
         let region = &mut self.regions[region as usize];
-        region.bins[owner as usize].remove(&mut self.records, index);
+        region.owners[owner as usize].bins.remove(&mut self.records, index);
         self.counters.idle_popped(size, region.pool);
     }
     /// What a block is counted as.
@@ -393,11 +459,11 @@ impl Table {
         mapped.map(|record| record.size).sum()
     }
 
-    /// Every idle block of a stream in a region, in no order.
+    /// Every idle block of a stream in a region, in no order, once all is merged.
     pub(crate) fn idle_of(&self, region: u16, owner: u32) -> Vec<u32> {
-        self.region(region).bins[owner as usize].all(&self.records)
+        self.region(region).owners[owner as usize].bins.all(&self.records)
     }
-    /// Every idle block of a stream, in no order.
+    /// Every idle block of a stream, in no order, once all is merged.
     pub(crate) fn all_idle_of(&self, owner: u32) -> Vec<u32> {
         (0..self.regions.len()).flat_map(|region| self.idle_of(region as u16, owner)).collect()
     }
@@ -405,9 +471,10 @@ impl Table {
     pub(crate) fn owners(&self) -> u32 {
         self.owners
     }
-    /// The largest idle block, in bytes.
+    /// The largest idle block, in bytes, once all is merged.
     pub(crate) fn largest_idle(&self) -> usize {
-        self.regions.iter().flat_map(|region| &region.bins).map(|bins| bins.largest(&self.records)).max().unwrap_or(0)
+        let owners = self.regions.iter().flat_map(|region| &region.owners);
+        owners.map(|owner| owner.bins.largest(&self.records)).max().unwrap_or(0)
     }
 
     #[inline]
