@@ -264,6 +264,7 @@ impl Replay {
 
 /// The smallest limit in bytes, in units of the source's granularity, in which a trace completes, by bisection between its peak
 /// of live bytes and what it reserves with no limit. `make` makes a fresh allocator with this limit; the one before is gone then.
+/// A limit a little above may still fail, since other decisions lead to other gaps: the trace completes in the one returned.
 ///
 /// # Errors
 /// `OutOfMemory` if the trace does not complete even with no limit; else as [`replay`].
