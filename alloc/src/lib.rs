@@ -59,6 +59,7 @@ mod uses;
 
 pub mod driver;
 pub mod policies;
+pub mod replay;
 pub mod snapshot;
 pub mod sources;
 pub mod trace;
@@ -66,7 +67,7 @@ pub mod trace;
 pub use allocator::{Allocator, AllocatorConfig};
 pub use block::{Block, Read, Write};
 pub use category::Category;
-pub use copy::{copy, download, upload, upload_pinned};
+pub use copy::{copy, download, fill, upload, upload_pinned};
 pub use error::{AllocError, OomReport, SourceError};
 pub use hooks::ReclaimHook;
 pub use host_stats::HostMemoryStats;
