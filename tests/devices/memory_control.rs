@@ -3,10 +3,11 @@
 use crate::memory::Limit;
 use crate::support::{cases, read};
 use kiln::alloc::policies::{Bump, RoundUp, Torch};
-use kiln::{DType, Device, DeviceConfig, Error, Result, Tensor, autocast};
+use kiln::{Category, DType, Device, DeviceConfig, Error, Result, Tensor, autocast};
 
 cases![
     caches_are_given_up_before_a_request_fails,
+    scratch_memory_of_products_makes_way,
     an_emptied_cache_drops_casts_of_weights,
     memory_is_reserved_ahead_and_trimmed,
     statistics_bear_the_names_of_pytorch,
@@ -42,6 +43,21 @@ fn caches_are_given_up_before_a_request_fails(d: &Device) -> Result<()> {
     d.set_memory_limit(None);
     let y = autocast(DType::BF16, || Tensor::ones((1, 2048), DType::F32, d)?.matmul(&w))?;
     assert_eq!(read(&y)?, vec![2048.0; 2048]);
+    Ok(())
+}
+
+fn scratch_memory_of_products_makes_way(_: &Device) -> Result<()> {
+    let d = Device::dry_run("64MiB")?;
+    let x = Tensor::zeros((16, 16), DType::F32, &d)?;
+    let held = |d: &Device| d.memory_stats().category(Category::Workspace).current;
+    x.matmul(&x)?;
+    assert!(held(&d) > 32 * MIB);
+    let large = Tensor::zeros(40 * MIB, DType::U8, &d)?;
+    assert!(held(&d) < MIB, "idle scratch memory was given up");
+    // The product that wants its scratch memory back asks for caches itself, while it holds their lock.
+    assert!(x.matmul(&x).unwrap_err().is_out_of_memory());
+    drop(large);
+    x.matmul(&x)?;
     Ok(())
 }
 
