@@ -197,6 +197,10 @@ impl Allocator {
         self.core.poll(&mut shared);
         shared.stats()
     }
+    /// Live bytes by the source line that asked for them, largest first.
+    pub fn live_by_line(&self) -> Vec<(String, usize)> {
+        lock(&self.core.shared).by_site()
+    }
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
         let mut shared = self.core.shared.lock();
