@@ -103,9 +103,9 @@ impl Allocator {
         let core = &*self.core;
         let size = if bytes == 0 { 0 } else { core.block_size(bytes)? };
         let region = core.policy.zone(size, category) as u16;
-        self.serve(Ask { bytes, size, region }, stream, category, site)
+        self.serve(Ask { bytes, size, region, site }, stream, category)
     }
-    pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category, site: &'static Location<'static>) -> Result<Block> {
+    pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category) -> Result<Block> {
         let core = &*self.core;
         core.check()?;
         if !Arc::ptr_eq(&self.core, &stream.inner.core) {
@@ -129,7 +129,7 @@ impl Allocator {
                 index
             }
         };
-        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site, category });
+        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site: ask.site, category });
         let home = shared.handle(home);
         drop(shared);
         let address = if index == NONE { core.base } else { address };
@@ -167,9 +167,11 @@ impl Allocator {
         self.core.check()?;
         let mut pages = lock(&self.core.slow);
         match pages.mapped.saturating_sub(to) {
-            0 => Ok(()),
-            need => self.core.reclaim(&mut pages, need, self.compute.inner.id),
+            0 => return Ok(()),
+            need => self.core.reclaim(&mut pages, need, self.compute.inner.id)?,
         }
+        self.core.shared.lock().lower_high_water();
+        Ok(())
     }
     /// Adds someone to ask for memory before a request fails. Held weakly.
     pub fn add_reclaim_hook(&self, hook: &Arc<ReclaimHook>) {
@@ -193,19 +195,18 @@ impl Allocator {
     }
     /// The counters now.
     pub fn stats(&self) -> MemoryStats {
+        let pages = lock(&self.core.slow);
         let mut shared = self.core.shared.lock();
         self.core.poll(&mut shared);
-        shared.stats()
+        shared.stats(&pages)
     }
     /// Live bytes by the source line that asked for them, largest first.
     pub fn live_by_line(&self) -> Vec<(String, usize)> {
-        lock(&self.core.shared).by_site()
+        self.core.shared.lock().by_site()
     }
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        let mut shared = self.core.shared.lock();
-        shared.high_water(0);
-        shared.table.counters.reset_peaks();
+        self.core.shared.lock().table.counters.reset_peaks();
     }
     /// Starts the running totals (`allocated` and `freed` of every metric) and PyTorch's counters of events anew.
     pub fn reset_accumulated_stats(&self) {

@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) log: Option<Log>,
     /// Id of the next block.
     pub(crate) next_id: u64,
-    /// The peak of requested bytes, kept when the counters' peaks are reset, and stitches since it last rose.
+    /// The peak of requested bytes since memory was last given back, and stitches since it last rose.
     peak: usize,
     pub(crate) stitches_at_peak: u32,
     /// Private pools whose regions may be used again.
@@ -143,10 +143,15 @@ impl Shared {
         }
         None
     }
+    /// Forgets the peak: what was given back shall not be taken again before it is needed.
+    pub(crate) fn lower_high_water(&mut self) {
+        let current = self.table.counters.requested();
+        (self.peak, self.table.counters.high_water, self.stitches_at_peak) = (current, current, 0);
+    }
     /// The most bytes that were ever asked for at once, with `more` now.
     pub(crate) fn high_water(&mut self, more: usize) -> usize {
-        let (current, peak) = self.table.counters.requested();
-        let new = self.peak.max(peak).max(current.saturating_add(more));
+        let counters = &self.table.counters;
+        let new = self.peak.max(counters.high_water).max(counters.requested().saturating_add(more));
         if new > self.peak {
             (self.peak, self.stitches_at_peak) = (new, 0);
         }
@@ -159,7 +164,7 @@ impl Core {
         let info = source.info().clone();
         let mut pages = Pages::new(&*source);
         let mut table = Table::new();
-        table.keeps_recent = config.policy.search() == Search::BestFit;
+        table.keeps_recent = config.policy.search() == Search::LastThenBestFit;
         let mut base = None;
         for zone in Zone::ALL {
             let range = pages.add_range(&*source)?;

@@ -16,6 +16,7 @@ use crate::pages::Pages;
 use crate::stitch::{Donors, Means};
 use crate::stream::StreamInner;
 use crate::{AllocError, OomReport, Result};
+use std::panic::Location;
 use std::sync::Arc;
 
 const LOOK: &str = "looked through the stream's idle blocks";
@@ -35,6 +36,8 @@ pub(crate) struct Ask {
     /// Bytes of the block.
     pub(crate) size: usize,
     pub(crate) region: u16,
+    /// The line that asked.
+    pub(crate) site: &'static Location<'static>,
 }
 
 impl Core {
@@ -121,15 +124,17 @@ impl Core {
     fn out_of_memory(&self, ask: &Ask, steps: Vec<&'static str>) -> AllocError {
         let memory = self.source.memory_info();
         let (driver_free, driver_total) = memory.map_or((0, self.info.capacity), |m| (m.free, m.total));
+        let pages = lock(&self.slow);
         let mut shared = self.shared.lock();
         shared.table.counters.num_ooms += 1;
-        let stats = shared.stats();
+        let stats = shared.stats(&pages);
         let mut categories: Vec<_> = crate::Category::ALL.map(|c| (c, stats.category(c).current)).to_vec();
         categories.retain(|(_, bytes)| *bytes > 0);
         categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         AllocError::OutOfMemory(Box::new(OomReport {
             device: self.info.name.clone(),
             requested: ask.bytes,
+            site: format!("{}:{}", ask.site.file(), ask.site.line()),
             allocated: stats.allocated.current,
             reserved: stats.reserved.current,
             largest_free: stats.largest_free,

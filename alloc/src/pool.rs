@@ -42,7 +42,7 @@ impl PrivatePool {
     #[track_caller]
     pub fn allocate(&self, bytes: usize, stream: &Stream, category: Category) -> Result<Block> {
         let size = if bytes == 0 { 0 } else { self.allocator.core.block_size(bytes)? };
-        self.allocator.serve(Ask { bytes, size, region: self.region }, stream, category, Location::caller())
+        self.allocator.serve(Ask { bytes, size, region: self.region, site: Location::caller() }, stream, category)
     }
     /// Bytes that the pool holds.
     pub fn reserved_bytes(&self) -> usize {

@@ -121,7 +121,7 @@ fn ratio(value: f64) -> String {
 
 impl fmt::Display for OomReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} is out of memory: {} more were asked for", self.device, human(self.requested))?;
+        writeln!(f, "{} is out of memory: {} more were asked for at {}", self.device, human(self.requested), self.site)?;
         let idle = self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending);
         writeln!(f, "  live            {:>12}", human(self.allocated))?;
         for (category, bytes) in &self.categories {

@@ -117,12 +117,13 @@ impl Core {
         shared.table.flush_all();
         let growth = self.policy.growth(ask.size);
         let granularity = pages.granularity();
-        let allowed = match growth {
+        let (allowed, ahead) = match growth {
             Growth::Pages { stitch_above } => {
                 let high_water = shared.high_water(ask.bytes) as f64;
-                (high_water * (stitch_above + f64::from(shared.stitches_at_peak) * EASE)) as usize
+                let allowed = high_water * (stitch_above + f64::from(shared.stitches_at_peak) * EASE);
+                (allowed as usize, if stitch_above.is_finite() { stitch_above - 1.0 } else { 0.0 })
             }
-            Growth::Segments(_) => usize::MAX,
+            Growth::Segments(_) => (usize::MAX, 0.0),
         };
         // Coarse pages only where they take no more than may be taken.
         let coarse = pages.coarse();
@@ -145,10 +146,11 @@ impl Core {
         }
         plan.bytes = plan.bytes.max(got);
         let mut fresh = plan.bytes - got;
-        // While the device is asked at all, as much as may be taken without stitching: it saves later calls.
-        if fresh > 0 && plan.is_tail() && allowed < usize::MAX && shared.pool(ask) == Pool::Large {
-            let spare = allowed.saturating_sub(pages.mapped + fresh).min(means.room - fresh).min(plan.room - plan.bytes);
-            let spare = spare / page * page;
+        // While the device is asked at all, a little more than is missing, as far as may be taken: it saves later calls.
+        if fresh > 0 && plan.is_tail() && shared.pool(ask) == Pool::Large {
+            let after = pages.mapped + fresh;
+            let spare = ((after as f64 * ahead) as usize).min(allowed.saturating_sub(after));
+            let spare = spare.min(means.room - fresh).min(plan.room - plan.bytes) / page * page;
             plan.bytes += spare;
             fresh += spare;
         }

@@ -173,7 +173,7 @@ impl Table {
     pub(crate) fn find(&self, size: usize, region: u16, owner: u32, search: Search) -> Option<u32> {
         let this = self.region(region);
         match search {
-            Search::BestFit => this.owners[owner as usize].bins.find(&self.records, size),
+            Search::LastThenBestFit | Search::BestFit => this.owners[owner as usize].bins.find(&self.records, size),
             Search::Tail => Some(this.last).filter(|last| self.is_idle(*last, owner) && self.get(*last).size >= size),
         }
     }
