@@ -1,12 +1,14 @@
 //! The caching allocator's public handle: what a user asks, and how it is set up.
 
-use crate::core::{Core, lock};
+use crate::core::{Core, Shared, lock};
 use crate::ladder::Ask;
 use crate::log::Log;
 use crate::policies::Paged;
+use crate::short::Guard;
 use crate::table::{NONE, Tag};
 use crate::{
     AllocError, Block, Category, LogEvent, MemoryStats, Policy, PrivatePool, ReclaimHook, Result, Source, SourceInfo, Stream,
+    Zone,
 };
 use std::panic::Location;
 use std::sync::Arc;
@@ -113,27 +115,30 @@ impl Allocator {
             return Err(AllocError::WrongDevice { block, stream });
         }
         let home = &stream.inner;
-        let mut shared = core.shared.lock();
-        let found = match ask.size {
-            0 => Some(NONE),
-            // More than any device has must not reach the bins.
-            size if size > core.info.capacity => None,
-            _ => core.take(&mut shared, &ask, home.id),
-        };
-        let index = match found {
-            Some(index) => index,
-            None => {
-                drop(shared);
-                let index = core.climb(&ask, home)?;
-                shared = core.shared.lock();
-                index
-            }
-        };
+        let (index, mut shared) = self.find(&ask, stream)?;
         let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site: ask.site, category });
         let home = shared.handle(home);
         drop(shared);
         let address = if index == NONE { core.base } else { address };
         Ok(Block::new(home, address, ask.bytes, id, index, category))
+    }
+    /// A live piece for a request, not counted yet, and the short lock.
+    #[inline]
+    fn find(&self, ask: &Ask, stream: &Stream) -> Result<(u32, Guard<'_, Shared>)> {
+        let core = &*self.core;
+        let mut shared = core.shared.lock();
+        let found = match ask.size {
+            0 => Some(NONE),
+            // More than any device has must not reach the bins.
+            size if size > core.info.capacity => None,
+            _ => core.take(&mut shared, ask, stream.inner.id),
+        };
+        if let Some(index) = found {
+            return Ok((index, shared));
+        }
+        drop(shared);
+        let index = core.climb(ask, &stream.inner)?;
+        Ok((index, core.shared.lock()))
     }
     /// A pool with pages of its own, which never move and serve nobody else: for the blocks of a captured graph.
     ///
@@ -149,7 +154,12 @@ impl Allocator {
     /// As [`allocate`](Allocator::allocate).
     #[track_caller]
     pub fn reserve(&self, bytes: usize) -> Result<()> {
-        drop(self.allocate(bytes, &self.compute, Category::Temporaries)?);
+        self.core.check()?;
+        if bytes > 0 {
+            let ask = Ask { bytes, size: self.core.block_size(bytes)?, region: Zone::Large as u16, site: Location::caller() };
+            let (index, mut shared) = self.find(&ask, &self.compute)?;
+            shared.table.release(index);
+        }
         Ok(())
     }
     /// Waits for pending blocks and gives all idle memory back to the device.
