@@ -224,11 +224,11 @@ impl Allocator {
     }
     /// The counters as a table, each metric followed by its part in the large and in the small pool.
     pub fn memory_summary(&self) -> String {
-        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), false)
+        crate::report::summary(&self.core, &self.stats(), false)
     }
     /// The counters as a shorter table: one row a metric.
     pub fn memory_summary_abbreviated(&self) -> String {
-        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), true)
+        crate::report::summary(&self.core, &self.stats(), true)
     }
     /// Starts (or starts anew) recording events.
     pub fn start_log(&self) {

@@ -1,5 +1,6 @@
 //! Reports for people: the memory table, in the rows and columns of PyTorch's, and where every byte was when memory ran out.
 
+use crate::core::Core;
 use crate::size::human;
 use crate::{Category, MemoryInfo, MemoryStats, OomReport, PoolStats, SourceInfo, SourceKind, Stat};
 use std::fmt;
@@ -52,10 +53,12 @@ impl Table {
 
 /// A table of the counters, as PyTorch's users know it: metrics × (current, peak, total allocated, total freed), each followed by
 /// its pools unless `abbreviated`; then what only this allocator counts.
-pub(crate) fn summary(info: &SourceInfo, stats: &MemoryStats, memory: Option<MemoryInfo>, abbreviated: bool) -> String {
+pub(crate) fn summary(core: &Core, stats: &MemoryStats, abbreviated: bool) -> String {
+    let (info, memory) = (&core.info, core.source.memory_info().ok());
     let mut table = Table(String::new());
     table.rule("=");
     table.title(&format!("kiln memory summary, {} ({})", info.name, human(info.capacity)));
+    table.title(&format!("{}; policy {}", info.memory(), core.policy.name()));
     table.rule("-");
     let (ooms, retries) = (format!("OOMs: {}", stats.ooms), format!("retries with an emptied cache: {}", stats.retries));
     table.0 += &format!("|{ooms:^w$}|{retries:^w$} |\n", w = WIDTH / 2 - 2);
