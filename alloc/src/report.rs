@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::size::human;
-use crate::{Category, MemoryInfo, MemoryStats, OomReport, PoolStats, SourceInfo, SourceKind, Stat};
+use crate::{Category, MemoryStats, OomReport, PoolStats, SourceInfo, SourceKind, Stat};
 use std::fmt;
 
 const WIDTH: usize = 88;
