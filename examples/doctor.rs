@@ -3,6 +3,7 @@
 //! `cargo run --example doctor`; with `--json` for programs.
 
 use clap::Parser;
+use kiln::DeviceConfig;
 use kiln::alloc::driver::{self, DeviceInfo};
 use kiln::kernels::cuda::{LibraryInfo, libraries};
 use serde_json::{Value, json};
@@ -82,6 +83,7 @@ impl Findings {
                 println!("{name:<12} missing: {}", library.how_to_get);
             }
         }
+        println!("{:<12} {}", "memory", policy());
         println!("\n{}", self.verdict().sentence());
     }
 
@@ -108,6 +110,7 @@ impl Findings {
                 Err(reason) => json!({ "found": false, "reason": reason }),
             },
             "devices": devices.collect::<Vec<_>>(),
+            "memory_policy": DeviceConfig::default().policy.name(),
             "libraries": libraries.collect::<Vec<_>>(),
             "verdict": self.verdict().word(),
         })
@@ -131,6 +134,11 @@ impl Verdict {
             }
         }
     }
+}
+
+/// How Kiln hands memory out on this machine.
+fn policy() -> String {
+    format!("the policy of a new device is {:?} (`Device::cuda_with` sets another)", DeviceConfig::default().policy.name())
 }
 
 fn describe(d: &DeviceInfo) -> String {

@@ -1,12 +1,14 @@
 //! The caching allocator's public handle: what a user asks, and how it is set up.
 
-use crate::core::{Core, lock};
+use crate::core::{Core, Shared, lock};
 use crate::ladder::Ask;
 use crate::log::Log;
 use crate::policies::Paged;
+use crate::short::Guard;
 use crate::table::{NONE, Tag};
 use crate::{
     AllocError, Block, Category, LogEvent, MemoryStats, Policy, PrivatePool, ReclaimHook, Result, Source, SourceInfo, Stream,
+    Zone,
 };
 use std::panic::Location;
 use std::sync::Arc;
@@ -56,7 +58,7 @@ impl Allocator {
     /// What the source says when it cannot reserve addresses or make a stream.
     pub fn new(source: Arc<dyn Source>, config: AllocatorConfig) -> Result<Allocator> {
         let core = Core::new(source, config)?;
-        let compute = Stream { inner: core.open_stream()? };
+        let compute = core.open_stream()?;
         Ok(Allocator { core, compute })
     }
     /// Facts about the source.
@@ -77,7 +79,7 @@ impl Allocator {
     /// What the driver says.
     pub fn new_stream(&self) -> Result<Stream> {
         self.core.check()?;
-        Ok(Stream { inner: self.core.open_stream()? })
+        self.core.open_stream()
     }
     /// A block of `bytes` bytes for use on `stream`, aligned to 512 bytes, its contents undefined. Zero bytes take no memory.
     /// Reports name the line that called this.
@@ -103,36 +105,40 @@ impl Allocator {
         let core = &*self.core;
         let size = if bytes == 0 { 0 } else { core.block_size(bytes)? };
         let region = core.policy.zone(size, category) as u16;
-        self.serve(Ask { bytes, size, region }, stream, category, site)
+        self.serve(Ask { bytes, size, region, site }, stream, category)
     }
-    pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category, site: &'static Location<'static>) -> Result<Block> {
+    pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category) -> Result<Block> {
         let core = &*self.core;
         core.check()?;
         if !Arc::ptr_eq(&self.core, &stream.inner.core) {
             let (block, stream) = (core.info.name.clone(), stream.inner.core.info.name.clone());
             return Err(AllocError::WrongDevice { block, stream });
         }
-        let home = stream.inner.clone();
-        let mut shared = lock(&core.shared);
+        let home = &stream.inner;
+        let (index, mut shared) = self.find(&ask, stream)?;
+        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site: ask.site, category });
+        let home = shared.handle(home);
+        drop(shared);
+        let address = if index == NONE { core.base } else { address };
+        Ok(Block::new(home, address, ask.bytes, id, index, category))
+    }
+    /// A live piece for a request, not counted yet, and the short lock.
+    #[inline]
+    fn find(&self, ask: &Ask, stream: &Stream) -> Result<(u32, Guard<'_, Shared>)> {
+        let core = &*self.core;
+        let mut shared = core.shared.lock();
         let found = match ask.size {
             0 => Some(NONE),
             // More than any device has must not reach the bins.
             size if size > core.info.capacity => None,
-            _ => core.take(&mut shared, &ask, home.id),
+            _ => core.take(&mut shared, ask, stream.inner.id),
         };
-        let index = match found {
-            Some(index) => index,
-            None => {
-                drop(shared);
-                let index = core.climb(&ask, &home)?;
-                shared = lock(&core.shared);
-                index
-            }
-        };
-        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site, category });
+        if let Some(index) = found {
+            return Ok((index, shared));
+        }
         drop(shared);
-        let address = if index == NONE { core.base } else { address };
-        Ok(Block::new(home, address, ask.bytes, id, index, category))
+        let index = core.climb(ask, &stream.inner)?;
+        Ok((index, core.shared.lock()))
     }
     /// A pool with pages of its own, which never move and serve nobody else: for the blocks of a captured graph.
     ///
@@ -148,7 +154,12 @@ impl Allocator {
     /// As [`allocate`](Allocator::allocate).
     #[track_caller]
     pub fn reserve(&self, bytes: usize) -> Result<()> {
-        drop(self.allocate(bytes, &self.compute, Category::Temporaries)?);
+        self.core.check()?;
+        if bytes > 0 {
+            let ask = Ask { bytes, size: self.core.block_size(bytes)?, region: Zone::Large as u16, site: Location::caller() };
+            let (index, mut shared) = self.find(&ask, &self.compute)?;
+            shared.table.release(index);
+        }
         Ok(())
     }
     /// Waits for pending blocks and gives all idle memory back to the device.
@@ -166,9 +177,11 @@ impl Allocator {
         self.core.check()?;
         let mut pages = lock(&self.core.slow);
         match pages.mapped.saturating_sub(to) {
-            0 => Ok(()),
-            need => self.core.reclaim(&mut pages, need, self.compute.inner.id),
+            0 => return Ok(()),
+            need => self.core.reclaim(&mut pages, need, self.compute.inner.id)?,
         }
+        self.core.shared.lock().lower_high_water();
+        Ok(())
     }
     /// Adds someone to ask for memory before a request fails. Held weakly.
     pub fn add_reclaim_hook(&self, hook: &Arc<ReclaimHook>) {
@@ -184,7 +197,7 @@ impl Allocator {
     }
     /// Limits reserved bytes from now on; `None` lifts it. What is already reserved stays.
     pub fn set_limit(&self, limit: Option<usize>) {
-        lock(&self.core.shared).table.counters.limit = limit;
+        self.core.shared.lock().table.counters.limit = limit;
     }
     /// Limits reserved bytes to a fraction of the device, as PyTorch's `set_per_process_memory_fraction`.
     pub fn set_limit_fraction(&self, fraction: f64) {
@@ -192,36 +205,39 @@ impl Allocator {
     }
     /// The counters now.
     pub fn stats(&self) -> MemoryStats {
-        let mut shared = lock(&self.core.shared);
+        let pages = lock(&self.core.slow);
+        let mut shared = self.core.shared.lock();
         self.core.poll(&mut shared);
-        shared.stats()
+        shared.stats(&pages)
+    }
+    /// Live bytes by the source line that asked for them, largest first.
+    pub fn live_by_line(&self) -> Vec<(String, usize)> {
+        self.core.shared.lock().by_site()
     }
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        let mut shared = lock(&self.core.shared);
-        shared.high_water(0);
-        shared.table.counters.reset_peaks();
+        self.core.shared.lock().table.counters.reset_peaks();
     }
     /// Starts the running totals (`allocated` and `freed` of every metric) and PyTorch's counters of events anew.
     pub fn reset_accumulated_stats(&self) {
-        lock(&self.core.shared).table.counters.reset_accumulated();
+        self.core.shared.lock().table.counters.reset_accumulated();
     }
     /// The counters as a table, each metric followed by its part in the large and in the small pool.
     pub fn memory_summary(&self) -> String {
-        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), false)
+        crate::report::summary(&self.core, &self.stats(), false)
     }
     /// The counters as a shorter table: one row a metric.
     pub fn memory_summary_abbreviated(&self) -> String {
-        crate::report::summary(&self.core.info, &self.stats(), self.core.source.memory_info().ok(), true)
+        crate::report::summary(&self.core, &self.stats(), true)
     }
     /// Starts (or starts anew) recording events.
     pub fn start_log(&self) {
-        let mut shared = lock(&self.core.shared);
+        let mut shared = self.core.shared.lock();
         shared.log = Some(Log::new(shared.next_id));
     }
     /// Stops recording and returns the events.
     pub fn take_log(&self) -> Vec<LogEvent> {
-        lock(&self.core.shared).log.take().map(Log::into_events).unwrap_or_default()
+        self.core.shared.lock().log.take().map(Log::into_events).unwrap_or_default()
     }
 }
 

@@ -22,7 +22,8 @@ pub(crate) struct Bins {
 }
 
 /// The bin of blocks of `size` bytes, a multiple of 512.
-fn bin_of(size: usize) -> usize {
+#[inline]
+pub(crate) fn bin_of(size: usize) -> usize {
     let n = size / ALIGN;
     if n < 32 {
         return n;
@@ -36,6 +37,7 @@ impl Bins {
         Bins { heads: Box::new([NONE; BINS]), full: [0; WORDS], words: 0 }
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, records: &mut [Record], index: u32) {
         let bin = bin_of(records[index as usize].size);
         let head = self.heads[bin];
@@ -49,6 +51,7 @@ impl Bins {
         self.words |= 1 << (bin / 64);
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, records: &mut [Record], index: u32) {
         let Record { size, bin_prev, bin_next, .. } = records[index as usize];
         if bin_next != NONE {
@@ -70,6 +73,7 @@ impl Bins {
 
     /// A block of at least `size` bytes: one of exactly that size, else the best seen in its bin, else the best seen in the
     /// next bin that holds any. Ties go to the lowest address.
+    #[inline]
     pub(crate) fn find(&self, records: &[Record], size: usize) -> Option<u32> {
         let bin = bin_of(size);
         self.best_in(records, bin, size).or_else(|| self.best_in(records, self.next_full(bin + 1)?, size))
@@ -92,6 +96,7 @@ impl Bins {
         std::iter::successors(some(self.heads[bin]), move |index| some(records[*index as usize].bin_next))
     }
 
+    #[inline]
     fn best_in(&self, records: &[Record], bin: usize, size: usize) -> Option<u32> {
         let mut best: Option<(usize, u64, u32)> = None;
         for index in self.list(records, bin).take(LOOK) {
@@ -107,6 +112,7 @@ impl Bins {
         best.map(|(_, _, index)| index)
     }
 
+    #[inline]
     fn next_full(&self, from: usize) -> Option<usize> {
         let word = from / 64;
         let here = self.full.get(word)? & (u64::MAX << (from % 64));

@@ -3,11 +3,12 @@
 //! A block has a reader–writer flag, so that tokens (and the host slices they give) follow Rust's aliasing rules, and a list of
 //! the streams that use it, so that work is ordered. While only its own stream uses it, the list does not exist.
 
-use crate::core::lock;
+use crate::core::{Core, Freed, lock};
 use crate::stream::StreamInner;
 use crate::table::NONE;
 use crate::uses::Uses;
 use crate::{AllocError, Category, Result, SourceKind, Stream, StreamId};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +17,8 @@ const WRITER: u32 = u32::MAX;
 
 /// A piece of device memory, given back to its allocator on drop. Never waits for the device, never panics in drop.
 pub struct Block {
-    pub(crate) home: Arc<StreamInner>,
+    /// Passed on when the block is dropped.
+    pub(crate) home: ManuallyDrop<Arc<StreamInner>>,
     address: u64,
     bytes: usize,
     id: u64,
@@ -31,7 +33,7 @@ pub struct Block {
 impl Block {
     pub(crate) fn new(home: Arc<StreamInner>, address: u64, bytes: usize, id: u64, index: u32, category: Category) -> Block {
         Block {
-            home,
+            home: ManuallyDrop::new(home),
             address,
             bytes,
             id,
@@ -67,11 +69,14 @@ impl Block {
     ///
     /// # Errors
     /// `InUse` while a write token lives; `WrongDevice`.
+    #[inline]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<Read<'a>> {
-        self.check(stream)?;
         let readers = |flag: u32| (flag < WRITER - 1).then(|| flag + 1);
         if self.flag.fetch_update(Ordering::Acquire, Ordering::Relaxed, readers).is_err() {
-            return Err(AllocError::InUse { block: self.id, wanted: "read" });
+            return self.refuse(stream, "read");
+        }
+        if self.is_plain(stream) {
+            return Ok(Read { block: self, stream, noted: false });
         }
         match self.order(stream, Uses::read) {
             Ok(noted) => Ok(Read { block: self, stream, noted }),
@@ -85,10 +90,13 @@ impl Block {
     ///
     /// # Errors
     /// `InUse` while any token lives; `WrongDevice`.
+    #[inline]
     pub fn write<'a>(&'a self, stream: &'a Stream) -> Result<Write<'a>> {
-        self.check(stream)?;
         if self.flag.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return Err(AllocError::InUse { block: self.id, wanted: "written" });
+            return self.refuse(stream, "written");
+        }
+        if self.is_plain(stream) {
+            return Ok(Write { block: self, stream, noted: false });
         }
         match self.order(stream, Uses::write) {
             Ok(noted) => Ok(Write { block: self, stream, noted }),
@@ -99,25 +107,36 @@ impl Block {
         }
     }
 
-    fn check(&self, stream: &Stream) -> Result<()> {
-        if !Arc::ptr_eq(&self.home.core, &stream.inner.core) {
-            let name = |inner: &StreamInner| inner.core.info.name.clone();
-            return Err(AllocError::WrongDevice { block: name(&self.home), stream: name(&stream.inner) });
-        }
-        self.home.core.check()
+    /// Whether a use needs no order and no note: its own stream is the only one that ever used the block. Asked with the flag
+    /// taken, so that a write by another stream that came before is seen in `shared`.
+    #[inline]
+    fn is_plain(&self, stream: &Stream) -> bool {
+        Arc::ptr_eq(&self.home, &stream.inner) && !self.shared.load(Ordering::Acquire) && !self.home.core.has_failed()
     }
-
-    /// Orders a use and notes it, unless only its own stream has ever used the block; whether it was noted. Called with the
-    /// flag taken, so a write by another stream that came before is seen in `shared`.
+    /// Orders a use and notes it; whether it was noted. Called with the flag taken.
+    #[cold]
     fn order(&self, stream: &Stream, note: NoteUse) -> Result<bool> {
+        self.check(stream)?;
         let home = Arc::ptr_eq(&self.home, &stream.inner);
         if self.index == NONE || (home && !self.shared.load(Ordering::Acquire)) {
             return Ok(false);
         }
         let mut uses = lock(&self.uses);
         self.shared.store(true, Ordering::Release);
-        note(uses.get_or_insert_with(|| Box::new(Uses::new(self.home.clone()))), &stream.inner)?;
+        note(uses.get_or_insert_with(|| Box::new(Uses::new(Arc::clone(&self.home)))), &stream.inner)?;
         Ok(true)
+    }
+    #[cold]
+    fn refuse<T>(&self, stream: &Stream, wanted: &'static str) -> Result<T> {
+        self.check(stream)?;
+        Err(AllocError::InUse { block: self.id, wanted })
+    }
+    fn check(&self, stream: &Stream) -> Result<()> {
+        if !Arc::ptr_eq(&self.home.core, &stream.inner.core) {
+            let name = |inner: &StreamInner| inner.core.info.name.clone();
+            return Err(AllocError::WrongDevice { block: name(&self.home), stream: name(&stream.inner) });
+        }
+        self.home.core.check()
     }
 
     fn slice(&self, stream: &Stream) -> Option<(*mut u8, usize)> {
@@ -131,10 +150,13 @@ impl Block {
 type NoteUse = fn(&mut Uses, &Arc<StreamInner>) -> Result<(), crate::SourceError>;
 
 impl Drop for Block {
+    #[inline]
     fn drop(&mut self) {
         let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let category = *self.category.get_mut();
-        self.home.core.free(self.index, self.bytes, self.id, category, &self.home, uses);
+        // SAFETY: the block is being dropped, and nothing uses `home` after this.
+        let home = unsafe { ManuallyDrop::take(&mut self.home) };
+        Core::free(home, &Freed { index: self.index, address: self.address, bytes: self.bytes, id: self.id, category }, uses);
     }
 }
 
@@ -178,6 +200,7 @@ impl Read<'_> {
 }
 
 impl Drop for Read<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.noted
             && let Some(uses) = lock(&self.block.uses).as_mut()
@@ -223,6 +246,7 @@ impl Write<'_> {
 }
 
 impl Drop for Write<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.noted
             && let Some(uses) = lock(&self.block.uses).as_mut()

@@ -1,4 +1,4 @@
-//! Copies between host and device, in stream order.
+//! Copies between host and device, and fills, in stream order.
 
 use crate::{AllocError, PinnedBlock, Read, Result, Write};
 
@@ -66,6 +66,20 @@ pub fn download(src: &Read<'_>, offset: usize, dst: &mut [u8]) -> Result<()> {
     let stream = src.stream();
     // SAFETY: the range lies in the block, whose read token is held; `dst` is writable, and the call returns when it is written.
     Ok(unsafe { stream.inner.core.source.copy_out(dst.as_mut_ptr(), from, dst.len(), stream.raw()) }?)
+}
+
+/// Sets `bytes` bytes of a block, from `offset`, to `value`, in stream order.
+///
+/// # Errors
+/// `OutOfRange`; what the driver says.
+pub fn fill(dst: &mut Write<'_>, value: u8, offset: usize, bytes: usize) -> Result<()> {
+    let to = place(dst.address(), dst.bytes(), offset, bytes)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let stream = dst.stream();
+    // SAFETY: the range lies in the block, for which the caller holds the only token.
+    Ok(unsafe { stream.inner.core.source.fill(to, value, bytes, stream.raw()) }?)
 }
 
 /// Copies `bytes` bytes between two blocks of one device, in stream order of `dst`.

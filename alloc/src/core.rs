@@ -9,9 +9,10 @@ use crate::ladder::Ask;
 use crate::log::Log;
 use crate::mark::{Mark, Pending, Wait};
 use crate::pages::Pages;
+use crate::short::Short;
 use crate::size::{ALIGN, round_up};
 use crate::stats::Pool;
-use crate::stream::StreamInner;
+use crate::stream::{Stream, StreamInner};
 use crate::table::{NONE, Record, State, Table, Tag};
 use crate::uses::Uses;
 use crate::{
@@ -30,9 +31,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Core {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) info: SourceInfo,
-    pub(crate) shared: Mutex<Shared>,
+    pub(crate) shared: Short<Shared>,
     pub(crate) slow: Mutex<Pages>,
     pub(crate) policy: Box<dyn Policy>,
+    /// Of the policy, asked once.
+    pub(crate) search: Search,
     pub(crate) hooks: Hooks,
     /// Freed bytes are overwritten.
     pub(crate) poison: bool,
@@ -48,18 +51,42 @@ pub(crate) struct Shared {
     /// Freed blocks that are still waited for, oldest first.
     pub(crate) pending: Vec<Pending>,
     /// By id.
-    pub(crate) streams: Vec<Option<(u64, Weak<StreamInner>)>>,
+    pub(crate) streams: Vec<Option<Open>>,
     pub(crate) log: Option<Log>,
     /// Id of the next block.
     pub(crate) next_id: u64,
-    /// The peak of requested bytes, kept when the counters' peaks are reset.
+    /// The peak of requested bytes since memory was last given back, and stitches since it last rose.
     peak: usize,
+    pub(crate) stitches_at_peak: u32,
     /// Private pools whose regions may be used again.
     pub(crate) free_regions: Vec<u16>,
 }
 
+/// A block that its user dropped.
+pub(crate) struct Freed {
+    pub(crate) index: u32,
+    pub(crate) address: u64,
+    /// Bytes asked for.
+    pub(crate) bytes: usize,
+    pub(crate) id: u64,
+    pub(crate) category: u8,
+}
+
+/// A stream that has not ended.
+pub(crate) struct Open {
+    pub(crate) serial: u64,
+    pub(crate) stream: Weak<StreamInner>,
+    /// Handles that freed blocks left for the next ones: under the short lock one is passed on with no atomic counting. `None` once
+    /// the user has let go of the stream, which then ends with its last block.
+    pub(crate) spare: Option<Vec<Arc<StreamInner>>>,
+}
+
+/// As many handles as are kept; blocks beyond come and go at full price.
+const SPARE: usize = 4096;
+
 impl Shared {
     /// Counts and numbers a block that was just taken; returns its id and address.
+    #[inline]
     pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
@@ -76,10 +103,58 @@ impl Shared {
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
         (id, address)
     }
+    /// Makes a block idle, and counts it.
+    #[inline]
+    fn take_back(&mut self, freed: &Freed) {
+        let Freed { index, bytes, id, category, .. } = *freed;
+        if let Some(log) = &mut self.log {
+            log.push(LogEvent::Free { id: log.number(id) });
+        }
+        if index == NONE {
+            return self.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
+        }
+        let (size, pool) = (self.table.get(index).size, self.table.pool(index));
+        self.table.counters.freed_and_settled(bytes, size, pool, category);
+        self.table.give_back(index);
+    }
+    /// Makes a block pending, and counts it.
+    fn wait_for(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>) {
+        let Freed { index, bytes, id, category, .. } = *freed;
+        if let Some(log) = &mut self.log {
+            log.push(LogEvent::Free { id: log.number(id) });
+        }
+        let (size, pool) = (self.table.get(index).size, self.table.pool(index));
+        self.table.counters.freed(bytes, size, pool, category);
+        self.table.set(index, State::Pending);
+        self.pending.push(Pending { active: true, ..Pending::new(index, waits) });
+    }
+    /// A handle of a stream for a block.
+    #[inline]
+    pub(crate) fn handle(&mut self, stream: &Arc<StreamInner>) -> Arc<StreamInner> {
+        let spare = self.streams[stream.id as usize].as_mut().and_then(|open| open.spare.as_mut()?.pop());
+        spare.unwrap_or_else(|| stream.clone())
+    }
+    /// Keeps a block's handle for the next one; returns it if it is not kept. It is never dropped under the lock.
+    #[inline]
+    fn keep_handle(&mut self, home: Arc<StreamInner>) -> Option<Arc<StreamInner>> {
+        match self.streams[home.id as usize].as_mut().and_then(|open| open.spare.as_mut()) {
+            Some(spare) if spare.len() < SPARE => spare.push(home),
+            _ => return Some(home),
+        }
+        None
+    }
+    /// Forgets the peak: what was given back shall not be taken again before it is needed.
+    pub(crate) fn lower_high_water(&mut self) {
+        let current = self.table.counters.requested();
+        (self.peak, self.table.counters.high_water, self.stitches_at_peak) = (current, current, 0);
+    }
     /// The most bytes that were ever asked for at once, with `more` now.
     pub(crate) fn high_water(&mut self, more: usize) -> usize {
-        let (current, peak) = self.table.counters.requested();
-        self.peak = self.peak.max(peak).max(current.saturating_add(more));
+        let counters = &self.table.counters;
+        let new = self.peak.max(counters.high_water).max(counters.requested().saturating_add(more));
+        if new > self.peak {
+            (self.peak, self.stitches_at_peak) = (new, 0);
+        }
         self.peak
     }
 }
@@ -89,6 +164,7 @@ impl Core {
         let info = source.info().clone();
         let mut pages = Pages::new(&*source);
         let mut table = Table::new();
+        table.keeps_recent = config.policy.search() == Search::LastThenBestFit;
         let mut base = None;
         for zone in Zone::ALL {
             let range = pages.add_range(&*source)?;
@@ -97,12 +173,13 @@ impl Core {
         }
         table.counters.limit = config.limit;
         let (pending, streams, free_regions) = Default::default();
-        let shared = Shared { table, pending, streams, log: None, next_id: 0, peak: 0, free_regions };
+        let shared = Shared { table, pending, streams, log: None, next_id: 0, peak: 0, stitches_at_peak: 0, free_regions };
         Ok(Arc::new(Core {
             source,
             info,
-            shared: Mutex::new(shared),
+            shared: Short::new(shared),
             slow: Mutex::new(pages),
+            search: config.policy.search(),
             policy: config.policy,
             hooks: Hooks::default(),
             poison: config.poison,
@@ -119,28 +196,40 @@ impl Core {
             self.failed.store(true, Ordering::Release);
         }
     }
+    /// Whether there is such an error.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
     /// Returns an error that a drop or a poll left, once.
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if !self.failed.load(Ordering::Relaxed) {
+        if !self.has_failed() {
             return Ok(());
         }
+        self.fail()
+    }
+    #[cold]
+    fn fail(&self) -> Result<()> {
         let mut deferred = lock(&self.deferred);
         self.failed.store(false, Ordering::Release);
         deferred.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// A new stream, with the smallest free id.
-    pub(crate) fn open_stream(self: &Arc<Core>) -> Result<Arc<StreamInner>> {
+    pub(crate) fn open_stream(self: &Arc<Core>) -> Result<Stream> {
         let raw = self.source.new_stream()?;
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let id = shared.streams.iter().position(Option::is_none).unwrap_or(shared.streams.len());
         let inner = Arc::new(StreamInner::new(self.clone(), id as u32, raw));
         if id == shared.streams.len() {
             shared.streams.push(None);
         }
-        shared.streams[id] = Some((inner.serial, Arc::downgrade(&inner)));
+        let (serial, stream) = (inner.serial, Arc::downgrade(&inner));
+        shared.streams[id] = Some(Open { serial, stream, spare: Some(Vec::new()) });
         shared.table.add_owner(id as u32);
-        Ok(inner)
+        drop(shared);
+        Ok(Stream::new(inner))
     }
 
     /// Hands the idle and pending blocks of a stream that ends to the compute stream, to be reused once its work is done.
@@ -150,7 +239,7 @@ impl Core {
             self.defer(Some(error));
             Wait::Never
         });
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let Shared { table, pending, streams, .. } = &mut *shared;
         for entry in pending.iter_mut() {
             let owned = table.get(entry.index).owner == id;
@@ -163,6 +252,7 @@ impl Core {
                 table.set_owner(entry.index, 0);
             }
         }
+        table.flush_all();
         for index in table.all_idle_of(id) {
             table.hold(index);
             table.set_owner(index, 0);
@@ -177,40 +267,62 @@ impl Core {
     }
 
     /// Takes a block back. Never waits for the device.
-    pub(crate) fn free(&self, index: u32, bytes: usize, id: u64, category: u8, home: &Arc<StreamInner>, uses: Option<Box<Uses>>) {
-        let mut waits = SmallVec::new();
-        if let Some(uses) = &uses {
-            let failed;
-            (waits, failed) = uses.waits(home);
-            self.defer(failed);
-            if self.info.kind != SourceKind::Cuda {
-                // Work on these devices is mostly done by now, and asking is cheap.
-                waits.retain(|wait| !matches!(wait, Wait::Mark(mark) if mark.is_complete().unwrap_or(false)));
-            }
+    pub(crate) fn free(home: Arc<StreamInner>, freed: &Freed, uses: Option<Box<Uses>>) {
+        // SAFETY: `home` owns the core and stays alive until the short lock is given back: here, or among the spare handles of its
+        // stream, which nobody can reach without that lock. After that the core is used only through `home` again.
+        let core = unsafe { &*Arc::as_ptr(&home.core) };
+        if uses.is_none() && !core.poison {
+            let mut shared = core.shared.lock();
+            shared.take_back(freed);
+            let left = shared.keep_handle(home);
+            drop(shared);
+            return drop(left);
         }
-        let mut shared = lock(&self.shared);
-        if let Some(log) = &mut shared.log {
-            log.push(LogEvent::Free { id: log.number(id) });
+        Core::free_used(home, freed, uses);
+    }
+    /// As `free`, for a block that other streams used, or that is to be overwritten.
+    #[cold]
+    fn free_used(home: Arc<StreamInner>, freed: &Freed, uses: Option<Box<Uses>>) {
+        let core = &home.core;
+        let waits = match &uses {
+            None => SmallVec::new(),
+            Some(uses) => core.waits(&home, uses),
+        };
+        if core.poison && freed.index != NONE {
+            core.overwrite(&home, freed, uses.as_deref());
         }
-        if index == NONE {
-            return shared.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
-        }
-        let (size, pool) = (shared.table.get(index).size, shared.table.pool(index));
-        if waits.is_empty() {
-            shared.table.counters.freed_and_settled(bytes, size, pool, category);
-            shared.table.release(index);
+        let mut shared = core.shared.lock();
+        if waits.is_empty() || freed.index == NONE {
+            shared.take_back(freed);
         } else {
-            shared.table.counters.freed(bytes, size, pool, category);
-            shared.table.set(index, State::Pending);
-            shared.pending.push(Pending { active: true, ..Pending::new(index, waits) });
+            shared.wait_for(freed, waits);
         }
         drop(shared);
-        // The last handle of a foreign stream may go here, and its end takes the short lock.
+        // The last handle of a stream may go here, and its end takes the short lock.
         drop(uses);
     }
 
+    /// Fills a freed block with 0xFF after everything that uses it, in the order of its own stream. A failure waits for the next
+    /// fallible call.
+    fn overwrite(&self, home: &StreamInner, freed: &Freed, uses: Option<&Uses>) {
+        let ordered = uses.map_or(Ok(()), |uses| uses.order_after_all(home));
+        // SAFETY: the block is dropped but not given back yet, so these bytes are mapped and nobody else's.
+        let filled = ordered.and_then(|()| unsafe { self.source.fill(freed.address, 0xFF, freed.bytes, home.raw) });
+        self.defer(filled.err());
+    }
+    /// What a freed block waits for.
+    fn waits(&self, home: &StreamInner, uses: &Uses) -> SmallVec<[Wait; 2]> {
+        let (mut waits, failed) = uses.waits(home);
+        self.defer(failed);
+        if self.info.kind != SourceKind::Cuda {
+            // Work on these devices is mostly done by now, and asking is cheap.
+            waits.retain(|wait| !matches!(wait, Wait::Mark(mark) if mark.is_complete().unwrap_or(false)));
+        }
+        waits
+    }
+
     pub(crate) fn recategorize(&self, index: u32, bytes: usize, cell: &AtomicU8, to: Category) {
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let from = cell.swap(to as u8, Ordering::Relaxed);
         if index != NONE {
             shared.table.set_category(index, to);
@@ -236,10 +348,15 @@ impl Core {
     }
 
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
+    #[inline]
     pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
-        self.take_by(self.policy.search(), shared, ask, owner)
+        if let Some(index) = shared.table.take_recent(ask.size, ask.region, owner) {
+            return Some(index);
+        }
+        self.take_by(self.search, shared, ask, owner)
     }
     /// As `take`, whatever the policy would rather have.
+    #[inline]
     pub(crate) fn take_by(&self, search: Search, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
         let mut found = shared.table.find(ask.size, ask.region, owner, search);
         if !shared.pending.is_empty() {
@@ -249,20 +366,31 @@ impl Core {
             }
         }
         let index = found?;
-        shared.table.hold(index);
-        self.cut(shared, index, ask.size);
-        Some(index)
+        Some(self.claim(shared, index, ask.size))
+    }
+    /// Makes an idle block live for `size` bytes; a rest that the policy keeps stays idle.
+    #[inline]
+    pub(crate) fn claim(&self, shared: &mut Shared, index: u32, size: usize) -> u32 {
+        let table = &mut shared.table;
+        if self.cuts(table.get(index).size, size) {
+            return table.carve(index, size);
+        }
+        table.hold(index);
+        table.set(index, State::Live);
+        index
     }
     /// Makes a held block live for `size` bytes; a rest that the policy keeps becomes idle.
     pub(crate) fn cut(&self, shared: &mut Shared, index: u32, size: usize) {
         let cut = self.cuts(shared.table.get(index).size, size);
         shared.table.trim(index, size, cut);
     }
+    #[inline]
     pub(crate) fn cuts(&self, whole: usize, size: usize) -> bool {
         whole > size && self.policy.keeps_rest(size, whole - size)
     }
 
     /// The size of a block for `bytes` > 0 bytes.
+    #[inline]
     pub(crate) fn block_size(&self, bytes: usize) -> Result<usize> {
         // Refused here, so that a policy's own arithmetic need not watch for overflow.
         if bytes > isize::MAX as usize {
@@ -278,7 +406,7 @@ impl Core {
 impl Drop for Core {
     /// The last handle is gone: waits for what the device still does, then gives all memory back.
     fn drop(&mut self) {
-        let shared = self.shared.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.shared.get_mut();
         for wait in shared.pending.iter().flat_map(|entry| &entry.waits) {
             let done = match wait {
                 Wait::Mark(mark) => mark.wait().is_ok(),

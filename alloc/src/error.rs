@@ -95,6 +95,8 @@ pub struct OomReport {
     pub device: String,
     /// Bytes asked for.
     pub requested: usize,
+    /// The line that asked.
+    pub site: String,
     /// Bytes in live blocks.
     pub allocated: usize,
     /// Bytes taken from the device.

@@ -25,7 +25,6 @@ pub(crate) struct Grown {
     right: u32,
     gap: u32,
     pub(crate) address: u64,
-    pub(crate) bytes: usize,
 }
 
 /// The place and the unit of growth, in bytes.
@@ -117,7 +116,7 @@ impl Plan {
             NONE => table.append(self.bytes, place.region, place.owner, self.wall),
             hole => table.fill(hole, self.bytes, self.from_end, place.owner, self.wall),
         };
-        Grown { left: self.left, right: self.right, gap, address: table.get(gap).address, bytes: self.bytes }
+        Grown { left: self.left, right: self.right, gap, address: table.get(gap).address }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::pages::Pages;
 use crate::stitch::{Donors, Means};
 use crate::stream::StreamInner;
 use crate::{AllocError, OomReport, Result, Search};
+use std::panic::Location;
 use std::sync::Arc;
 
 const LOOK: &str = "looked through the stream's idle blocks";
@@ -35,6 +36,8 @@ pub(crate) struct Ask {
     /// Bytes of the block.
     pub(crate) size: usize,
     pub(crate) region: u16,
+    /// The line that asked.
+    pub(crate) site: &'static Location<'static>,
 }
 
 impl Core {
@@ -42,7 +45,7 @@ impl Core {
     pub(crate) fn climb(&self, ask: &Ask, stream: &Arc<StreamInner>) -> Result<u32> {
         let mut pages = lock(&self.slow);
         let (limit, private) = {
-            let shared = lock(&self.shared);
+            let shared = self.shared.lock();
             (shared.table.counters.limit.unwrap_or(usize::MAX), shared.table.regions[ask.region as usize].pinned)
         };
         // What is already taken may be more than a limit that came later.
@@ -51,12 +54,12 @@ impl Core {
             return Err(self.out_of_memory(ask, vec![TOO_LARGE]));
         }
         if private {
-            let found = self.extend(&mut pages, ask, stream, Means { donors: Donors::Nobody, freely: true })?;
+            let found = self.extend(&mut pages, ask, stream, Means::new(Donors::Nobody, true))?;
             drop(pages);
             return found.ok_or_else(|| self.out_of_memory(ask, vec![LOOK, PRIVATE]));
         }
         self.retire(&mut pages, false);
-        if let Some(index) = self.take(&mut lock(&self.shared), ask, stream.id) {
+        if let Some(index) = self.take(&mut self.shared.lock(), ask, stream.id) {
             return Ok(index);
         }
         let shares = self.policy.shares_streams();
@@ -67,7 +70,7 @@ impl Core {
                 return Ok(index);
             }
         }
-        let (idle, idle_freely) = (Means { donors: Donors::Idle, freely: false }, Means { donors: Donors::Idle, freely: true });
+        let (idle, idle_freely) = (Means::new(Donors::Idle, false), Means::new(Donors::Idle, true));
         steps.push(GROW);
         if let Some(index) = self.extend(&mut pages, ask, stream, idle)? {
             return Ok(index);
@@ -79,7 +82,7 @@ impl Core {
             }
         }
         let donors = if shares { Donors::Pending } else { Donors::Idle };
-        if let Some(index) = self.extend(&mut pages, ask, stream, Means { donors, freely: true })? {
+        if let Some(index) = self.extend(&mut pages, ask, stream, Means::new(donors, true))? {
             return Ok(index);
         }
         // The holders may allocate and free, so no lock is held meanwhile; a request of their own does not ask them again.
@@ -92,7 +95,7 @@ impl Core {
                 return Ok(index);
             }
         }
-        lock(&self.shared).table.counters.num_alloc_retries += 1;
+        self.shared.lock().table.counters.num_alloc_retries += 1;
         steps.push(SETTLE);
         self.wait_and_merge(&mut pages, stream.id)?;
         if let Some(index) = self.extend(&mut pages, ask, stream, idle_freely)? {
@@ -107,7 +110,7 @@ impl Core {
             }
         }
         // A policy that takes memory from the end alone: better from anywhere than not at all.
-        if let Some(index) = self.take_by(Search::BestFit, &mut lock(&self.shared), ask, stream.id) {
+        if let Some(index) = self.take_by(Search::BestFit, &mut self.shared.lock(), ask, stream.id) {
             return Ok(index);
         }
         drop(pages);
@@ -127,15 +130,17 @@ impl Core {
     fn out_of_memory(&self, ask: &Ask, steps: Vec<&'static str>) -> AllocError {
         let memory = self.source.memory_info();
         let (driver_free, driver_total) = memory.map_or((0, self.info.capacity), |m| (m.free, m.total));
-        let mut shared = lock(&self.shared);
+        let pages = lock(&self.slow);
+        let mut shared = self.shared.lock();
         shared.table.counters.num_ooms += 1;
-        let stats = shared.stats();
+        let stats = shared.stats(&pages);
         let mut categories: Vec<_> = crate::Category::ALL.map(|c| (c, stats.category(c).current)).to_vec();
         categories.retain(|(_, bytes)| *bytes > 0);
         categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         AllocError::OutOfMemory(Box::new(OomReport {
             device: self.info.name.clone(),
             requested: ask.bytes,
+            site: format!("{}:{}", ask.site.file(), ask.site.line()),
             allocated: stats.allocated.current,
             reserved: stats.reserved.current,
             largest_free: stats.largest_free,

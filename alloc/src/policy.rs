@@ -24,6 +24,8 @@ impl Zone {
 /// Which idle block serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
+    /// The one that was freed last, if it has exactly the size, as it mostly has; else as `BestFit`.
+    LastThenBestFit,
     /// One of exactly the size, else the smallest that is large enough; the lowest address on ties.
     BestFit,
     /// Only the one at the end of the zone: memory is handed out upwards and comes back when everything above it is free.
@@ -62,7 +64,7 @@ pub trait Policy: Send + Sync + 'static {
     fn keeps_rest(&self, size: usize, rest: usize) -> bool;
     /// Which idle block serves a request.
     fn search(&self) -> Search {
-        Search::BestFit
+        Search::LastThenBestFit
     }
     /// How memory grows for a block of `size` bytes.
     fn growth(&self, size: usize) -> Growth;

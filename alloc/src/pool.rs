@@ -18,7 +18,7 @@ impl PrivatePool {
         let core = &allocator.core;
         core.check()?;
         let mut pages = lock(&core.slow);
-        let mut shared = lock(&core.shared);
+        let mut shared = core.shared.lock();
         let empty = shared.free_regions.iter().position(|region| shared.table.is_empty(*region));
         let region = match empty {
             Some(at) => {
@@ -29,7 +29,7 @@ impl PrivatePool {
             None => {
                 drop(shared);
                 let range = pages.add_range(&*core.source)?;
-                lock(&core.shared).table.add_region(range, Pool::Large, true)
+                core.shared.lock().table.add_region(range, Pool::Large, true)
             }
         };
         Ok(PrivatePool { allocator: allocator.clone(), region })
@@ -42,7 +42,7 @@ impl PrivatePool {
     #[track_caller]
     pub fn allocate(&self, bytes: usize, stream: &Stream, category: Category) -> Result<Block> {
         let size = if bytes == 0 { 0 } else { self.allocator.core.block_size(bytes)? };
-        self.allocator.serve(Ask { bytes, size, region: self.region }, stream, category, Location::caller())
+        self.allocator.serve(Ask { bytes, size, region: self.region, site: Location::caller() }, stream, category)
     }
     #[cfg(test)]
     pub(crate) fn region(&self) -> u16 {
@@ -50,14 +50,14 @@ impl PrivatePool {
     }
     /// Bytes that the pool holds.
     pub fn reserved_bytes(&self) -> usize {
-        lock(&self.allocator.core.shared).table.bytes_of(self.region)
+        self.allocator.core.shared.lock().table.bytes_of(self.region)
     }
 }
 
 impl Drop for PrivatePool {
     /// Lets the pages go; a block that still lives keeps its own.
     fn drop(&mut self) {
-        let mut shared = lock(&self.allocator.core.shared);
+        let mut shared = self.allocator.core.shared.lock();
         shared.table.regions[self.region as usize].pinned = false;
         shared.free_regions.push(self.region);
     }

@@ -1,7 +1,7 @@
 //! Giving memory back to the device: whole idle pages, once nothing uses them.
 
 use crate::Result;
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::pages::Pages;
 use crate::table::State;
 
@@ -42,7 +42,7 @@ impl Core {
         for (index, at, bytes) in runs {
             let before = pages.mapped;
             failed = failed.or(pages.unmap(&*self.source, at, bytes).err());
-            let mut shared = lock(&self.shared);
+            let mut shared = self.shared.lock();
             shared.note_pages(pages);
             let gone = before - pages.mapped;
             // Pages go one by one, so what could not go is the end of the run.

@@ -1,7 +1,8 @@
 //! Reports for people: the memory table, in the rows and columns of PyTorch's, and where every byte was when memory ran out.
 
+use crate::core::Core;
 use crate::size::human;
-use crate::{Category, MemoryInfo, MemoryStats, OomReport, PoolStats, SourceInfo, SourceKind, Stat};
+use crate::{Category, MemoryStats, OomReport, PoolStats, SourceInfo, SourceKind, Stat};
 use std::fmt;
 
 const WIDTH: usize = 88;
@@ -52,10 +53,12 @@ impl Table {
 
 /// A table of the counters, as PyTorch's users know it: metrics × (current, peak, total allocated, total freed), each followed by
 /// its pools unless `abbreviated`; then what only this allocator counts.
-pub(crate) fn summary(info: &SourceInfo, stats: &MemoryStats, memory: Option<MemoryInfo>, abbreviated: bool) -> String {
+pub(crate) fn summary(core: &Core, stats: &MemoryStats, abbreviated: bool) -> String {
+    let (info, memory) = (&core.info, core.source.memory_info().ok());
     let mut table = Table(String::new());
     table.rule("=");
     table.title(&format!("kiln memory summary, {} ({})", info.name, human(info.capacity)));
+    table.title(&format!("{}; policy {}", info.memory(), core.policy.name()));
     table.rule("-");
     let (ooms, retries) = (format!("OOMs: {}", stats.ooms), format!("retries with an emptied cache: {}", stats.retries));
     table.0 += &format!("|{ooms:^w$}|{retries:^w$} |\n", w = WIDTH / 2 - 2);
@@ -121,7 +124,7 @@ fn ratio(value: f64) -> String {
 
 impl fmt::Display for OomReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} is out of memory: {} more were asked for", self.device, human(self.requested))?;
+        writeln!(f, "{} is out of memory: {} more were asked for at {}", self.device, human(self.requested), self.site)?;
         let idle = self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending);
         writeln!(f, "  live            {:>12}", human(self.allocated))?;
         for (category, bytes) in &self.categories {

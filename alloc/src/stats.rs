@@ -9,6 +9,7 @@ pub(crate) use counters::{Counters, Pool};
 
 use crate::core::Shared;
 use crate::pages::Pages;
+use crate::table::{Record, State};
 use crate::{Category, Stat};
 
 /// Bytes of one category.
@@ -147,10 +148,14 @@ fn ratio(whole: usize, part: usize) -> f64 {
 }
 
 impl Shared {
-    /// The counters with what only the block table knows.
-    pub(crate) fn stats(&self) -> MemoryStats {
+    /// The counters with what only the block table and the pages know.
+    pub(crate) fn stats(&mut self, pages: &Pages) -> MemoryStats {
+        self.table.flush_all();
         let pending = self.pending.iter().map(|entry| self.table.get(entry.index).size).sum();
-        MemoryStats { largest_free: self.table.largest_idle(), pending, ..self.table.counters.snapshot() }
+        let idle = self.pieces().filter(|piece| piece.state == State::Idle);
+        let whole = |piece: &Record| pages.whole_pages(piece.address, piece.end(), usize::MAX, usize::MAX);
+        let free_pages = idle.filter_map(whole).map(|(_, bytes)| bytes).sum();
+        MemoryStats { largest_free: self.table.largest_idle(), pending, free_pages, ..self.table.counters.snapshot() }
     }
     /// Counts what the driver gave or took, and what moved, since the last time.
     pub(crate) fn note_pages(&mut self, pages: &mut Pages) {

@@ -1,13 +1,14 @@
 //! Taking memory that other work may still use: on the device, by making the new stream wait (steps 2 and 4 of the ladder), or on
 //! the host, by waiting until everything idle and pending is done (step 6). Called under the slow mutex.
 
-use crate::core::{Core, Shared, lock};
+use crate::core::{Core, Open, Shared};
 use crate::ladder::Ask;
 use crate::mark::{Mark, Pending, Wait};
+use crate::short::Guard;
 use crate::stream::{OPEN, StreamInner};
 use crate::table::State;
 use crate::{Result, SourceError};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 /// A wait with its stream kept alive. Lists of these are declared before a lock guard, so that the end of a stream, which takes
 /// the short lock, never happens under it.
@@ -31,7 +32,7 @@ impl Core {
     /// for whatever may still use it.
     pub(crate) fn steal(&self, ask: &Ask, stream: &Arc<StreamInner>, pending: bool) -> Result<Option<u32>> {
         let mut held = Vec::new();
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let found = if pending {
             self.steal_pending(&mut shared, ask, stream.id, &mut held)
         } else {
@@ -43,7 +44,7 @@ impl Core {
             Held::Mark(mark) => self.source.stream_wait(stream.raw, mark.raw).err(),
             Held::Stream(other) => stream.wait_for(other, OPEN).err(),
         });
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         let Some(error) = failed else {
             shared.table.set_owner(index, stream.id);
             shared.table.counters.steals += 1;
@@ -60,13 +61,12 @@ impl Core {
     }
 
     fn steal_idle(&self, shared: &mut Shared, ask: &Ask, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
+        shared.table.flush_all();
         let others = (0..shared.table.owners()).filter(|owner| *owner != thief);
-        let found = others.filter_map(|owner| shared.table.find(ask.size, ask.region, owner, self.policy.search()));
+        let found = others.filter_map(|owner| shared.table.find(ask.size, ask.region, owner, self.search));
         let index = found.min_by_key(|index| (shared.table.get(*index).size, shared.table.get(*index).address))?;
         held.push(Held::Stream(shared.stream(shared.table.get(index).owner)?));
-        shared.table.hold(index);
-        self.cut(shared, index, ask.size);
-        Some(index)
+        Some(self.claim(shared, index, ask.size))
     }
 
     fn steal_pending(&self, shared: &mut Shared, ask: &Ask, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
@@ -104,15 +104,15 @@ impl Core {
 
     /// Waits until the device is done with everything idle or pending, and returns it merged and held, owned by `to`, with the
     /// short lock taken: what is freed meanwhile is not among it.
-    pub(crate) fn settle(&self, to: u32) -> Result<(MutexGuard<'_, Shared>, Vec<u32>)> {
+    pub(crate) fn settle(&self, to: u32) -> Result<(Guard<'_, Shared>, Vec<u32>)> {
         {
-            let mut shared = lock(&self.shared);
+            let mut shared = self.shared.lock();
             shared.table.counters.num_sync_all_streams += 1;
             shared.set_aside();
         }
         loop {
             let mut held = Vec::new();
-            let ending = lock(&self.shared).waits_aside(&mut held);
+            let ending = self.shared.lock().waits_aside(&mut held);
             let waited = held.iter().try_for_each(|wait| match wait {
                 Held::Mark(mark) => mark.wait(),
                 Held::Stream(stream) => self.source.synchronize(stream.raw),
@@ -121,7 +121,7 @@ impl Core {
                 held.iter().filter_map(|w| if let Held::Stream(s) = w { Some(s.serial) } else { None }).collect();
             // Streams may end here, so this comes before the lock.
             drop(held);
-            let mut shared = lock(&self.shared);
+            let mut shared = self.shared.lock();
             if let Err(error) = waited {
                 shared.pending.iter_mut().for_each(|entry| entry.aside = false);
                 return Err(error.into());
@@ -142,8 +142,8 @@ impl Core {
     pub(crate) fn synchronize(&self) -> Result<(), SourceError> {
         let mut held = Vec::new();
         {
-            let shared = lock(&self.shared);
-            held.extend(shared.streams.iter().flatten().filter_map(|(_, stream)| stream.upgrade()).map(Held::Stream));
+            let shared = self.shared.lock();
+            held.extend(shared.streams.iter().flatten().filter_map(|open| open.stream.upgrade()).map(Held::Stream));
             held.extend(shared.pending.iter().flat_map(|entry| &entry.waits).filter_map(|wait| match wait {
                 Wait::Mark(mark) => Some(Held::Mark(mark.clone())),
                 _ => None,
@@ -158,11 +158,12 @@ impl Core {
 
 impl Shared {
     pub(crate) fn stream(&self, id: u32) -> Option<Arc<StreamInner>> {
-        self.streams.get(id as usize)?.as_ref()?.1.upgrade()
+        self.streams.get(id as usize)?.as_ref()?.stream.upgrade()
     }
 
     /// Puts every idle and pending block aside, each waiting for its owner as well.
     fn set_aside(&mut self) {
+        self.table.flush_all();
         for owner in 0..self.table.owners() {
             for index in self.table.all_idle_of(owner) {
                 if self.table.is_pinned(index) {
@@ -179,7 +180,7 @@ impl Shared {
                 continue;
             }
             let owner = record.owner;
-            if let Some((serial, stream)) = &self.streams[owner as usize] {
+            if let Some(Open { serial, stream, .. }) = &self.streams[owner as usize] {
                 entry.waits.push(Wait::Stream(*serial, stream.clone()));
             }
             entry.aside = true;

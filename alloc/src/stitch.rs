@@ -3,7 +3,7 @@
 //! R1: whoever used a page before is waited for, on the device, by the stream that gets it. R2: the old address is unmapped only
 //! when the device has passed that point. R3: pages of pinned regions stay. R4: between, no block has the old address.
 
-use crate::core::{Core, Shared, lock};
+use crate::core::{Core, Shared};
 use crate::growth::{Grown, Place, Plan};
 use crate::ladder::Ask;
 use crate::mark::{Mark, Pending, Wait};
@@ -15,6 +15,10 @@ use crate::table::State;
 use crate::{Growth, Result, SourceError};
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// Stitching costs calls, so each one lets reserved bytes grow by this much more of the peak, until the peak rises: sizes that never
+/// settle find room instead of moving pages for ever, and those that repeat come to rest.
+const EASE: f64 = 0.002;
 
 /// Whose free pages may move.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,27 +58,34 @@ pub(crate) struct Means {
     pub(crate) donors: Donors,
     /// Whether new pages may be taken although the policy would rather see free ones move, of which there are too few.
     pub(crate) freely: bool,
+    /// Bytes that may be taken from the device, where that is less than the limit leaves.
+    pub(crate) room: usize,
+}
+
+impl Means {
+    pub(crate) fn new(donors: Donors, freely: bool) -> Means {
+        Means { donors, freely, room: usize::MAX }
+    }
 }
 
 impl Core {
     /// Serves a request by adding pages where its region grows: free ones as far as new ones would take too much, new ones within
     /// the limit. `None` if there are not enough of both.
     pub(crate) fn extend(&self, pages: &mut Pages, ask: &Ask, stream: &Arc<StreamInner>, means: Means) -> Result<Option<u32>> {
-        // What the device is believed to have.
-        let mut room = usize::MAX;
+        let mut means = means;
         loop {
             // Declared before the lock, so that no stream ends under it.
             let mut users = Vec::new();
-            let mut shared = lock(&self.shared);
+            let mut shared = self.shared.lock();
             if let Some(index) = self.take(&mut shared, ask, stream.id) {
                 return Ok(Some(index));
             }
-            let budget = shared.budget(pages).min(room);
+            means.room = means.room.min(shared.budget(pages));
             if !self.info.virtual_memory {
                 drop(shared);
-                return self.allocate_segment(pages, ask, stream.id, budget);
+                return self.allocate_segment(pages, ask, stream.id, means.room);
             }
-            let Some(stitch) = self.plan(&mut shared, pages, ask, stream.id, budget, means, &mut users) else {
+            let Some(stitch) = self.plan(&mut shared, pages, ask, stream.id, means, &mut users) else {
                 return Ok(None);
             };
             drop(shared);
@@ -82,9 +93,9 @@ impl Core {
             match self.carry_out(pages, stitch, ask, stream, &users) {
                 Ok(index) => return Ok(Some(index)),
                 Err(SourceError::OutOfMemory) if fresh > 0 => {
-                    // Less than was tried, in any case, so that this comes to an end.
                     let free = self.source.memory_info().map_or(0, |memory| memory.free);
-                    room = (free / pages.granularity() * pages.granularity()).min(fresh - pages.granularity());
+                    // The device has less than was believed; and less than was tried, so that this comes to an end.
+                    means.room = (free / pages.granularity() * pages.granularity()).min(fresh - pages.granularity());
                 }
                 Err(SourceError::OutOfMemory) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -100,26 +111,32 @@ impl Core {
         pages: &Pages,
         ask: &Ask,
         owner: u32,
-        budget: usize,
         means: Means,
         users: &mut Vec<Held>,
     ) -> Option<Stitch> {
+        shared.table.flush_all();
         let growth = self.policy.growth(ask.size);
         let granularity = pages.granularity();
-        let allowed = match growth {
-            Growth::Pages { stitch_above } => (shared.high_water(ask.bytes) as f64 * stitch_above) as usize,
-            Growth::Segments(_) => usize::MAX,
+        let (allowed, ahead) = match growth {
+            Growth::Pages { stitch_above } => {
+                let high_water = shared.high_water(ask.bytes) as f64;
+                let allowed = high_water * (stitch_above + f64::from(shared.stitches_at_peak) * EASE);
+                (allowed as usize, if stitch_above.is_finite() { stitch_above - 1.0 } else { 0.0 })
+            }
+            Growth::Segments(_) => (usize::MAX, 0.0),
         };
         // Coarse pages only where they take no more than may be taken.
         let coarse = pages.coarse();
-        let generous =
-            pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed && ask.size.saturating_add(coarse) <= budget;
+        let generous = pages.mapped.saturating_add(ask.size).saturating_add(coarse) <= allowed
+            && ask.size.saturating_add(coarse) <= means.room;
         let page = if generous { coarse } else { granularity };
         let place = Place { region: ask.region, owner, page, granularity, end: pages.end(ask.region) };
         let may_stitch = matches!(growth, Growth::Pages { .. }) && means.donors != Donors::Nobody;
-        let (mut plan, runs, got) = Plan::of(growth, &shared.table, ask.size, place).into_iter().flatten().find_map(|plan| {
+        // The second way moves more pages, so it comes only when the policy has no say any more.
+        let ways = Plan::of(growth, &shared.table, ask.size, place).into_iter().take(if means.freely { 2 } else { 1 });
+        let (mut plan, runs, got) = ways.flatten().find_map(|plan| {
             let excess = pages.mapped.saturating_add(plan.bytes).saturating_sub(allowed).min(plan.bytes);
-            let missing = plan.bytes - plan.bytes.min(budget) / granularity * granularity;
+            let missing = plan.bytes - plan.bytes.min(means.room) / granularity * granularity;
             let (mut runs, mut got) = (Vec::new(), 0);
             let wanted = excess.next_multiple_of(granularity).max(missing);
             if may_stitch && wanted > 0 {
@@ -130,10 +147,11 @@ impl Core {
         })?;
         plan.bytes = plan.bytes.max(got);
         let mut fresh = plan.bytes - got;
-        // While the device is asked at all, as much as may be taken without stitching: it saves later calls.
-        if fresh > 0 && plan.is_tail() && allowed < usize::MAX && shared.pool(ask) == Pool::Large {
-            let spare = allowed.saturating_sub(pages.mapped + fresh).min(budget - fresh).min(plan.room - plan.bytes);
-            let spare = spare / page * page;
+        // While the device is asked at all, a little more than is missing, as far as may be taken: it saves later calls.
+        if fresh > 0 && plan.is_tail() && shared.pool(ask) == Pool::Large {
+            let after = pages.mapped + fresh;
+            let spare = ((after as f64 * ahead) as usize).min(allowed.saturating_sub(after));
+            let spare = spare.min(means.room - fresh).min(plan.room - plan.bytes) / page * page;
             plan.bytes += spare;
             fresh += spare;
         }
@@ -155,15 +173,16 @@ impl Core {
         let before = pages.mapped;
         let moved: Vec<(u64, usize)> = donors.iter().flat_map(|donor| pages.list(donor.address, donor.bytes)).collect();
         let result = self.order_after(stream, users).and_then(|marks| {
-            let pool = lock(&self.shared).pool(ask);
+            let pool = self.shared.lock().pool(ask);
             pages.map(&*self.source, Mapping { at: grown.address, moved: &moved, fresh, unit, pool })?;
             Ok(marks)
         });
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         shared.note_pages(pages);
         match result {
             Ok(marks) => {
                 if !donors.is_empty() {
+                    shared.stitches_at_peak += 1;
                     shared.table.counters.stitches += 1;
                     shared.table.counters.stitched_bytes += moved.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
                 }
@@ -210,14 +229,14 @@ impl Core {
     pub(crate) fn retire(&self, pages: &mut Pages, wait: bool) {
         let (gone, failed) = pages.retire(&*self.source, wait);
         self.defer(failed);
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         gone.into_iter().for_each(|index| shared.table.make_hole(index));
         shared.note_pages(pages);
     }
 
     /// Growth on a source without virtual memory: an allocation of its own.
     fn allocate_segment(&self, pages: &mut Pages, ask: &Ask, owner: u32, budget: usize) -> Result<Option<u32>> {
-        let pool = lock(&self.shared).pool(ask);
+        let pool = self.shared.lock().pool(ask);
         let segment = match self.policy.growth(ask.size) {
             Growth::Segments(bytes) => bytes,
             Growth::Pages { .. } if pool == Pool::Small => SMALL_SEGMENT,
@@ -230,13 +249,13 @@ impl Core {
             };
             match pages.allocate(&*self.source, bytes, pool) {
                 Ok(address) => {
-                    let mut shared = lock(&self.shared);
+                    let mut shared = self.shared.lock();
                     shared.note_pages(pages);
                     let index = shared.table.append_at(address, bytes, ask.region, owner, true);
                     self.cut(&mut shared, index, ask.size);
                     return Ok(Some(index));
                 }
-                Err(SourceError::OutOfMemory) => lock(&self.shared).note_pages(pages),
+                Err(SourceError::OutOfMemory) => self.shared.lock().note_pages(pages),
                 Err(error) => return Err(error.into()),
             }
         }

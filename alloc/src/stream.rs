@@ -14,6 +14,19 @@ pub struct StreamId(pub u32);
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) inner: Arc<StreamInner>,
+    /// Gone when the user has let go of every clone.
+    _open: Arc<OpenHandle>,
+}
+
+/// The user's hold on a stream. When it goes, the stream ends with its last block.
+struct OpenHandle(Arc<StreamInner>);
+
+impl Drop for OpenHandle {
+    fn drop(&mut self) {
+        let spare = self.0.core.shared.lock().streams[self.0.id as usize].as_mut().and_then(|open| open.spare.take());
+        // One of these may be the last, and the stream's end takes the short lock.
+        drop(spare);
+    }
 }
 
 /// The tick of a use that has not ended: no event recorded so far can cover it.
@@ -79,6 +92,9 @@ impl Drop for StreamInner {
 }
 
 impl Stream {
+    pub(crate) fn new(inner: Arc<StreamInner>) -> Stream {
+        Stream { _open: Arc::new(OpenHandle(inner.clone())), inner }
+    }
     /// Its number on this device.
     pub fn id(&self) -> StreamId {
         StreamId(self.inner.id)

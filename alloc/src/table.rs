@@ -5,7 +5,7 @@
 //! block, always, unless a wall stands between them: the edge of a segment. Neighbouring holes are one, and a zone never ends in a
 //! hole.
 
-use crate::bins::Bins;
+use crate::bins::{Bins, bin_of};
 use crate::stats::{Counters, Pool};
 use crate::{Category, Search};
 use std::panic::Location;
@@ -19,6 +19,8 @@ pub(crate) enum State {
     Unused,
     Live,
     Idle,
+    /// Idle, but kept out of the bins, since the next request is likely to be of its size: at most one a region and stream.
+    Recent,
     Pending,
     Held,
     Hole,
@@ -59,13 +61,26 @@ impl Record {
     }
 }
 
+/// What a stream has idle in a region.
+struct Owner {
+    bins: Bins,
+    /// The block that was freed last, or `NONE`.
+    recent: u32,
+}
+
+impl Owner {
+    fn new() -> Owner {
+        Owner { bins: Bins::new(), recent: NONE }
+    }
+}
+
 /// A range of addresses whose blocks share pages: a zone, or a private pool.
 pub(crate) struct Region {
     base: u64,
     /// The last piece, or `NONE`.
     last: u32,
     /// By stream id.
-    bins: Vec<Bins>,
+    owners: Vec<Owner>,
     pub(crate) holes: Vec<u32>,
     /// Whether its pages stay where they are.
     pub(crate) pinned: bool,
@@ -81,6 +96,8 @@ pub(crate) struct Table {
     pub(crate) regions: Vec<Region>,
     owners: u32,
     nobody: Tag,
+    /// Whether the block that was freed last is kept for a request of its size.
+    pub(crate) keeps_recent: bool,
     /// Kept here, so that the bins can count.
     pub(crate) counters: Counters,
 }
@@ -88,31 +105,44 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new() -> Table {
         let nobody = Tag { bytes: 0, site: Location::caller(), category: Category::Temporaries };
-        Table { records: Vec::new(), unused: NONE, regions: Vec::new(), owners: 0, nobody, counters: Counters::default() }
+        Table {
+            records: Vec::new(),
+            unused: NONE,
+            regions: Vec::new(),
+            owners: 0,
+            nobody,
+            keeps_recent: true,
+            counters: Counters::default(),
+        }
     }
 
     /// A new region, with its first address; `None` where pieces lie wherever the driver puts them.
     pub(crate) fn add_region(&mut self, base: Option<u64>, pool: Pool, pinned: bool) -> u16 {
-        let bins = (0..self.owners).map(|_| Bins::new()).collect();
+        let owners = (0..self.owners).map(|_| Owner::new()).collect();
         let scattered = base.is_none();
-        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, bins, holes: Vec::new(), pinned, pool, scattered });
+        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, owners, holes: Vec::new(), pinned, pool, scattered });
         (self.regions.len() - 1) as u16
     }
+    #[inline]
     pub(crate) fn get(&self, index: u32) -> &Record {
         &self.records[index as usize]
     }
+    #[inline]
     fn at(&mut self, index: u32) -> &mut Record {
         &mut self.records[index as usize]
     }
+    #[inline]
     fn region(&self, region: u16) -> &Region {
         &self.regions[region as usize]
     }
+    #[inline]
     pub(crate) fn set(&mut self, index: u32, state: State) {
         self.at(index).state = state;
     }
     pub(crate) fn set_owner(&mut self, index: u32, owner: u32) {
         self.at(index).owner = owner;
     }
+    #[inline]
     pub(crate) fn set_tag(&mut self, index: u32, tag: Tag) {
         self.at(index).tag = tag;
     }
@@ -124,7 +154,7 @@ impl Table {
     pub(crate) fn add_owner(&mut self, owner: u32) {
         self.owners = self.owners.max(owner + 1);
         for region in &mut self.regions {
-            region.bins.resize_with(self.owners as usize, Bins::new);
+            region.owners.resize_with(self.owners as usize, Owner::new);
         }
     }
 
@@ -139,14 +169,16 @@ impl Table {
     }
 
     /// An idle block of `owner` for `size` bytes.
+    #[inline]
     pub(crate) fn find(&self, size: usize, region: u16, owner: u32, search: Search) -> Option<u32> {
         let this = self.region(region);
         match search {
-            Search::BestFit => this.bins[owner as usize].find(&self.records, size),
+            Search::LastThenBestFit | Search::BestFit => this.owners[owner as usize].bins.find(&self.records, size),
             Search::Tail => Some(this.last).filter(|last| self.is_idle(*last, owner) && self.get(*last).size >= size),
         }
     }
     /// Takes an idle block out of its bin.
+    #[inline]
     pub(crate) fn hold(&mut self, index: u32) {
         self.unbin(index);
         self.set(index, State::Held);
@@ -159,30 +191,133 @@ impl Table {
             self.release(rest);
         }
     }
-    /// Makes a block idle and merges it with idle neighbours of its owner.
-    pub(crate) fn release(&mut self, mut index: u32) {
-        let Record { prev, next, owner, region, wall, .. } = *self.get(index);
-        if self.is_idle(next, owner) && !self.get(next).wall {
-            self.unbin(next);
-            self.merge(index);
+    /// Cuts the first `size` bytes off an idle block, as a live one. The rest stays idle, mostly in the bin where it is.
+    #[inline]
+    pub(crate) fn carve(&mut self, index: u32, size: usize) -> u32 {
+        let whole = *self.get(index);
+        debug_assert!(0 < size && size < whole.size);
+        let live = self.insert(Record { size, next: index, state: State::Live, ..whole });
+        if whole.prev != NONE {
+            self.at(whole.prev).next = live;
         }
-        if !wall && self.is_idle(prev, owner) {
-            self.unbin(prev);
-            self.merge(prev);
-            index = prev;
-        }
-        self.set(index, State::Idle);
-        let region = &mut self.regions[region as usize];
-        region.bins[owner as usize].push(&mut self.records, index);
-        self.counters.idle_pushed(self.records[index as usize].size, region.pool);
+        self.resize(index, whole.address + size as u64, whole.size - size);
+        let rest = self.at(index);
+        (rest.prev, rest.wall) = (live, false);
+        live
     }
+    /// Makes a block idle and merges it with idle neighbours of its owner.
+    #[inline]
+    pub(crate) fn release(&mut self, index: u32) {
+        let Record { address, size, prev, next, owner, region, wall, .. } = *self.get(index);
+        let before = !wall && self.is_idle(prev, owner);
+        let after = self.is_idle(next, owner) && !self.get(next).wall;
+        match (before, after) {
+            (true, true) => {
+                self.unbin(next);
+                self.merge(index);
+                self.resize(prev, self.get(prev).address, self.get(prev).size + self.get(index).size);
+                self.join(prev, index);
+            }
+            (true, false) => {
+                self.resize(prev, self.get(prev).address, self.get(prev).size + size);
+                self.join(prev, index);
+            }
+            (false, true) => {
+                self.resize(next, address, self.get(next).size + size);
+                let this = self.at(next);
+                (this.prev, this.wall) = (prev, wall);
+                if prev != NONE {
+                    self.at(prev).next = next;
+                }
+                self.forget(index);
+            }
+            (false, false) => {
+                self.set(index, State::Idle);
+                let region = &mut self.regions[region as usize];
+                region.owners[owner as usize].bins.push(&mut self.records, index);
+                self.counters.idle_pushed(size, region.pool);
+            }
+        }
+    }
+    /// Makes a live block idle without merging it yet; the one that was kept so before is merged now.
+    #[inline]
+    pub(crate) fn give_back(&mut self, index: u32) {
+        if !self.keeps_recent {
+            return self.release(index);
+        }
+        let record = self.at(index);
+        record.state = State::Recent;
+        let (region, owner) = (record.region, record.owner);
+        let recent = &mut self.regions[region as usize].owners[owner as usize].recent;
+        let before = std::mem::replace(recent, index);
+        if before != NONE {
+            self.release(before);
+        }
+    }
+    /// The block that was freed last, live again, if it has exactly this size; else it joins the others.
+    #[inline]
+    pub(crate) fn take_recent(&mut self, size: usize, region: u16, owner: u32) -> Option<u32> {
+        let index = std::mem::replace(&mut self.regions[region as usize].owners[owner as usize].recent, NONE);
+        if index == NONE {
+            return None;
+        }
+        if self.get(index).size == size {
+            self.set(index, State::Live);
+            return Some(index);
+        }
+        self.release(index);
+        None
+    }
+    /// Merges the block that was freed last.
+    pub(crate) fn flush(&mut self, region: u16, owner: u32) {
+        // Nothing has size 0.
+        let taken = self.take_recent(0, region, owner);
+        debug_assert!(taken.is_none());
+    }
+    /// Merges all that was freed, so that idle memory is what the bins hold.
+    pub(crate) fn flush_all(&mut self) {
+        for region in 0..self.regions.len() as u16 {
+            (0..self.owners).for_each(|owner| self.flush(region, owner));
+        }
+    }
+    /// Takes `gone`, whose bytes `index` has taken over, out of the order.
+    #[inline]
+    fn join(&mut self, index: u32, gone: u32) {
+        let Record { next, region, .. } = *self.get(gone);
+        self.at(index).next = next;
+        if next == NONE {
+            self.regions[region as usize].last = index;
+        } else {
+            self.at(next).prev = index;
+        }
+        self.forget(gone);
+    }
+    /// Gives an idle block other bounds, and another bin if it needs one.
+    #[inline]
+    fn resize(&mut self, index: u32, address: u64, size: usize) {
+        let Record { size: old, owner, region, .. } = *self.get(index);
+        let region = &mut self.regions[region as usize];
+        let bins = &mut region.owners[owner as usize].bins;
+        let stays = bin_of(old) == bin_of(size);
+        if !stays {
+            bins.remove(&mut self.records, index);
+        }
+        let record = &mut self.records[index as usize];
+        (record.address, record.size) = (address, size);
+        if !stays {
+            bins.push(&mut self.records, index);
+        }
+        self.counters.idle_resized(old, size, region.pool);
+    }
+    #[inline]
     fn unbin(&mut self, index: u32) {
         let Record { owner, region, size, .. } = *self.get(index);
         let region = &mut self.regions[region as usize];
-        region.bins[owner as usize].remove(&mut self.records, index);
+        region.owners[owner as usize].bins.remove(&mut self.records, index);
         self.counters.idle_popped(size, region.pool);
     }
     /// What a block is counted as.
+    #[inline]
     pub(crate) fn pool(&self, index: u32) -> Pool {
         self.region(self.get(index).region).pool
     }
@@ -196,6 +331,7 @@ impl Table {
     pub(crate) fn is_pinned(&self, index: u32) -> bool {
         self.region(self.get(index).region).pinned
     }
+    #[inline]
     pub(crate) fn is_idle(&self, index: u32, owner: u32) -> bool {
         index != NONE && self.get(index).state == State::Idle && self.get(index).owner == owner
     }
@@ -225,15 +361,8 @@ impl Table {
     /// Merges a block with the next one; neither may be in a bin.
     pub(crate) fn merge(&mut self, index: u32) {
         let gone = self.get(index).next;
-        let Record { size, next, region, .. } = *self.get(gone);
-        let this = self.at(index);
-        (this.size, this.next) = (this.size + size, next);
-        if next == NONE {
-            self.regions[region as usize].last = index;
-        } else {
-            self.at(next).prev = index;
-        }
-        self.forget(gone);
+        self.at(index).size += self.get(gone).size;
+        self.join(index, gone);
     }
 
     /// A held block of `size` bytes at the end of a region.
@@ -330,11 +459,11 @@ impl Table {
         mapped.map(|record| record.size).sum()
     }
 
-    /// Every idle block of a stream in a region, in no order.
+    /// Every idle block of a stream in a region, in no order, once all is merged.
     pub(crate) fn idle_of(&self, region: u16, owner: u32) -> Vec<u32> {
-        self.region(region).bins[owner as usize].all(&self.records)
+        self.region(region).owners[owner as usize].bins.all(&self.records)
     }
-    /// Every idle block of a stream, in no order.
+    /// Every idle block of a stream, in no order, once all is merged.
     pub(crate) fn all_idle_of(&self, owner: u32) -> Vec<u32> {
         (0..self.regions.len()).flat_map(|region| self.idle_of(region as u16, owner)).collect()
     }
@@ -342,11 +471,13 @@ impl Table {
     pub(crate) fn owners(&self) -> u32 {
         self.owners
     }
-    /// The largest idle block, in bytes.
+    /// The largest idle block, in bytes, once all is merged.
     pub(crate) fn largest_idle(&self) -> usize {
-        self.regions.iter().flat_map(|region| &region.bins).map(|bins| bins.largest(&self.records)).max().unwrap_or(0)
+        let owners = self.regions.iter().flat_map(|region| &region.owners);
+        owners.map(|owner| owner.bins.largest(&self.records)).max().unwrap_or(0)
     }
 
+    #[inline]
     fn insert(&mut self, record: Record) -> u32 {
         if self.unused == NONE {
             self.records.push(record);
@@ -357,6 +488,7 @@ impl Table {
         *self.at(index) = record;
         index
     }
+    #[inline]
     fn forget(&mut self, index: u32) {
         let unused = self.unused;
         let record = self.at(index);

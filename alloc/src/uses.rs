@@ -66,6 +66,11 @@ impl Uses {
         self.writer.tick = self.writer.stream.next_tick();
     }
 
+    /// Makes later work of `stream` wait for every use.
+    pub(crate) fn order_after_all(&self, stream: &StreamInner) -> Result<(), SourceError> {
+        std::iter::once(&self.writer).chain(&self.readers).try_for_each(|used| stream.wait_for(&used.stream, used.tick))
+    }
+
     /// What the block waits for when it is freed: one mark for every stream but its own. A stream that cannot be marked must
     /// become idle instead, and its error is returned as well.
     pub(crate) fn waits(&self, home: &StreamInner) -> (SmallVec<[Wait; 2]>, Option<SourceError>) {

@@ -1,5 +1,7 @@
 //! The allocator on a real GPU; reported as ignored, with the reason, where there is none.
 
+#[path = "cuda/moving.rs"]
+mod moving;
 #[path = "cuda/raw.rs"]
 mod raw;
 
@@ -259,7 +261,8 @@ fn memory_moves_between_streams() -> Outcome {
         download(&two.read(a.compute_stream())?, 256 * MIB - 1, &mut end)?;
         assert_eq!(end, [i]);
     }
-    assert_eq!(a.stats().reserved.peak, 512 * MIB);
+    // Two per cent ahead of need, in whole pages.
+    assert!(a.stats().reserved.peak <= 524 * MIB, "{}", a.stats().reserved.peak);
     Ok(())
 }
 
@@ -324,6 +327,12 @@ fn main() {
         test("plain_memory_is_allocated_copied_and_freed", raw::plain_memory_is_allocated_copied_and_freed),
         test("fills_happen_in_stream_order", raw::fills_happen_in_stream_order),
         test("exportable_handles_can_be_exported_and_used", raw::exportable_handles_can_be_exported_and_used),
+        test("free_pages_move_while_work_is_in_flight", moving::free_pages_move_while_work_is_in_flight),
+        test("values_survive_when_everything_moves_under_a_limit", moving::values_survive_when_everything_moves_under_a_limit),
+        test("values_survive_without_virtual_memory", moving::values_survive_without_virtual_memory),
+        test("a_private_pool_keeps_its_addresses", moving::a_private_pool_keeps_its_addresses),
+        test("freed_bytes_are_poisoned_on_request", moving::freed_bytes_are_poisoned_on_request),
+        test("eight_threads_cross_streams", moving::eight_threads_cross_streams),
         test("peers_are_granted_access_or_refused", raw::peers_are_granted_access_or_refused),
     ];
     let mut arguments = Arguments::from_args();

@@ -211,6 +211,7 @@ fn an_out_of_memory_report_names_streams_lines_and_whole_pages() {
     let report = OomReport {
         device: "cuda:0".into(),
         requested: 30 * MIB,
+        site: "src/train.rs:7".into(),
         allocated: 40 * MIB,
         reserved: 64 * MIB,
         largest_free: 6 * MIB,
@@ -226,7 +227,7 @@ fn an_out_of_memory_report_names_streams_lines_and_whole_pages() {
     };
     let text = report.to_string();
     let expected = "\
-cuda:0 is out of memory: 30.00 MiB more were asked for
+cuda:0 is out of memory: 30.00 MiB more were asked for at src/train.rs:7
   live               40.00 MiB
     optimizer state  40.00 MiB
   live, by line

@@ -97,7 +97,7 @@ pub(crate) fn walk<S: Sink>(root: &Edge, grad: Tensor, retain: bool, sink: &mut 
                     check(&node, edge, &grad)?;
                     // A history (an op of the user's own may have turned gradients on) would keep its graph alive in a leaf.
                     let grad = if grad.tracked() { grad.detach() } else { grad };
-                    walk.send(edge, grad)?;
+                    modes::at(node.location(), || walk.send(edge, grad))?;
                 }
             }
         }

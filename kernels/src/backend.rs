@@ -69,6 +69,14 @@ impl Backend {
             Backend::Dry(dry) => dry.blas.release(),
         }
     }
+    /// As [`Backend::release_workspaces`], but takes nothing away while a product is being enqueued, and so may be called from within.
+    pub fn release_idle_workspaces(&self) {
+        match self {
+            Backend::Cpu => {}
+            Backend::Cuda(cuda) => cuda.blas.release_idle_workspaces(),
+            Backend::Dry(dry) => dry.blas.release_idle(),
+        }
+    }
     /// Whether workspaces are wanted: on CUDA, and on dry runs so that these count the same bytes.
     pub fn wants_workspace(&self) -> bool {
         !matches!(self, Backend::Cpu)

@@ -1,12 +1,18 @@
 //! `Module`: a function of one tensor; sequences of modules, and their checkpointing.
 
-use kiln_tensor::{Result, Tensor};
+use kiln_tensor::{Result, Tensor, modes};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// A function of a tensor, usually with parameters inside. Closures are modules.
 pub trait Module: Send + Sync {
     /// Applies it.
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
+    /// Whether it is a single layer, with no lines inside that a reader would look for: its memory is then reported at the line that put
+    /// it into a [`Sequential`] or a [`checkpoint`]. That of a model is reported at the model's own lines.
+    fn is_layer(&self) -> bool {
+        false
+    }
 }
 
 impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
@@ -18,6 +24,9 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
 impl<M: Module + ?Sized> Module for Arc<M> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         (**self).forward(x)
+    }
+    fn is_layer(&self) -> bool {
+        (**self).is_layer()
     }
 }
 
@@ -37,8 +46,23 @@ impl<M: Module + ?Sized> Module for Arc<M> {
 /// ```
 #[track_caller]
 pub fn checkpoint<M: Module + Clone + 'static>(module: &M, x: &Tensor) -> Result<Tensor> {
-    let module = module.clone();
-    kiln_autograd::checkpoint_fn(&[x], move |inputs| module.forward(&inputs[0]))
+    let placed = Placed { module: module.clone(), site: Location::caller() };
+    kiln_autograd::checkpoint_fn(&[x], move |inputs| placed.forward(&inputs[0]))
+}
+
+/// A module, and the line that put it where it is.
+struct Placed<M> {
+    module: M,
+    site: &'static Location<'static>,
+}
+
+impl<M: Module> Module for Placed<M> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self.module.is_layer() {
+            true => modes::at(self.site, || self.module.forward(x)),
+            false => self.module.forward(x),
+        }
+    }
 }
 
 /// Modules one after the other. A clone shares them.
@@ -52,8 +76,9 @@ impl Sequential {
     }
     /// With one more module at the end.
     #[must_use]
+    #[track_caller]
     pub fn then(mut self, module: impl Module + 'static) -> Sequential {
-        self.0.push(Arc::new(module));
+        self.0.push(Arc::new(Placed { module, site: Location::caller() }));
         self
     }
     /// How many modules there are.

@@ -73,6 +73,7 @@ impl Params {
     ///
     /// # Errors
     /// Where the name is empty or taken; out of memory.
+    #[track_caller]
     pub fn create(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<Parameter> {
         let (shape, full, (device, dtype)) = (shape.into(), self.full_name(name), (&self.device, self.dtype));
         if name.is_empty() {
@@ -86,8 +87,9 @@ impl Params {
             false => Ok(()),
         };
         taken(&self.lock())?;
+        let (category, site) = (Category::Parameters, Some(modes::site()));
         let plain = |m: &mut modes::Modes| {
-            *m = modes::Modes { grad: false, category: Category::Parameters, streams: m.streams.clone(), ..Default::default() }
+            *m = modes::Modes { grad: false, category, site, streams: m.streams.clone(), ..Default::default() }
         };
         let value = modes::scope(plain, || match init {
             Init::Zeros => Tensor::zeros(shape, dtype, device),

@@ -272,7 +272,8 @@ impl GradScaler {
 /// A few bytes that belong to no model: without history, counted as workspace.
 fn as_workspace<R>(f: impl FnOnce() -> R) -> R {
     let plain = |m: &mut modes::Modes| {
-        *m = modes::Modes { grad: false, category: Category::Workspace, streams: m.streams.clone(), ..Default::default() };
+        let (category, site) = (Category::Workspace, m.site);
+        *m = modes::Modes { grad: false, category, site, streams: m.streams.clone(), ..Default::default() };
     };
     modes::scope(plain, f)
 }

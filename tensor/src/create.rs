@@ -6,17 +6,21 @@ use kiln_kernels::random::{Normal, RandInt, Uniform};
 
 impl Tensor {
     /// All zeros.
+    #[track_caller]
     pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::filled("zeros", 0i64.into(), shape.into(), dtype, device)
     }
     /// All ones.
+    #[track_caller]
     pub fn ones(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::filled("ones", 1i64.into(), shape.into(), dtype, device)
     }
     /// One value everywhere, converted to the element type.
+    #[track_caller]
     pub fn full(value: impl Into<Scalar>, shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::filled("full", value.into(), shape.into(), dtype, device)
     }
+    #[track_caller]
     fn filled(op: &'static str, value: Scalar, shape: Shape, dtype: DType, device: &Device) -> Result<Tensor> {
         if shape.is_empty() {
             return exec::nothing(&shape, dtype, device);
@@ -24,10 +28,12 @@ impl Tensor {
         exec::fill_new(op, &shape, dtype, device, |out, stream| device.run(Fill { value, out }, stream)).map_err(|e| e.in_op(op))
     }
     /// Zeros in the shape, type and place of this one.
+    #[track_caller]
     pub fn zeros_like(&self) -> Result<Tensor> {
         Tensor::zeros(self.shape(), self.dtype(), self.device())
     }
     /// Ones in the shape, type and place of this one.
+    #[track_caller]
     pub fn ones_like(&self) -> Result<Tensor> {
         Tensor::ones(self.shape(), self.dtype(), self.device())
     }
@@ -37,6 +43,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Where `step` is 0, points away from `end` (unless they are equal), or a number is not finite.
+    #[track_caller]
     pub fn arange(
         start: impl Into<Scalar>,
         end: impl Into<Scalar>,
@@ -63,12 +70,14 @@ impl Tensor {
         .map_err(|e| e.in_op("arange"))
     }
     /// The identity matrix of `n` rows.
+    #[track_caller]
     pub fn eye(n: usize, dtype: DType, device: &Device) -> Result<Tensor> {
         exec::fill_new("eye", &Shape::from((n, n)), dtype, device, |out, stream| device.run(Eye { out }, stream))
             .map_err(|e| e.in_op("eye"))
     }
 
     /// Uniform numbers in [0, 1), from the device's generator.
+    #[track_caller]
     pub fn rand(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::rand_range(0.0, 1.0, shape, dtype, device)
     }
@@ -76,6 +85,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Where `hi` lies below `lo`, or their distance is not finite.
+    #[track_caller]
     pub fn rand_range(lo: f64, hi: f64, shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
         float_type("rand", dtype)?;
@@ -92,10 +102,12 @@ impl Tensor {
         .map_err(|e| e.in_op("rand"))
     }
     /// Normal numbers of mean 0 and deviation 1, from the device's generator.
+    #[track_caller]
     pub fn randn(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::normal(0.0, 1.0, shape, dtype, device)
     }
     /// Normal numbers, from the device's generator.
+    #[track_caller]
     pub fn normal(mean: f64, std: f64, shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
         float_type("randn", dtype)?;
@@ -106,6 +118,7 @@ impl Tensor {
         .map_err(|e| e.in_op("randn"))
     }
     /// Whole numbers in [lo, hi) as i64, from the device's generator. `hi - lo` is at least 1 and at most 2^32.
+    #[track_caller]
     pub fn randint(lo: i64, hi: i64, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
         if !(1..=1i128 << 32).contains(&(hi as i128 - lo as i128)) {
@@ -122,6 +135,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Where the vector is not as long as the shape says.
+    #[track_caller]
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&data, shape, device)
     }
@@ -129,6 +143,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Where the slice is not as long as the shape says.
+    #[track_caller]
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         let shape = shape.into();
         if shape.is_empty() && data.is_empty() {
@@ -144,6 +159,7 @@ impl Tensor {
         Ok(out)
     }
     /// One number, with no dims.
+    #[track_caller]
     pub fn scalar<T: Element>(value: T, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&[value], (), device)
     }

@@ -1,9 +1,18 @@
 //! Devices: an allocator, a backend for kernels, streams and a random generator under one handle.
 
+mod caches;
+mod config;
+mod memory;
+mod size;
+
+pub use config::DeviceConfig;
+pub use size::parse_bytes;
+
 use crate::random::{GeneratorState, Position};
 use crate::{Error, Result, modes};
+use caches::Casts;
 use kiln_alloc::sources::{CudaSource, HostSource, SimulatedSource};
-use kiln_alloc::{Allocator, AllocatorConfig, LogEvent, MemoryStats, PinnedPool, Source, Stream};
+use kiln_alloc::{Allocator, Category, PinnedPool, ReclaimHook, Source, Stream};
 use kiln_kernels::{Backend, Dry, Kernel};
 use std::collections::HashMap;
 use std::fmt;
@@ -28,10 +37,14 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     id: DeviceId,
     name: String,
+    source: Arc<dyn Source>,
     allocator: Allocator,
     backend: Backend,
     copy_stream: OnceLock<Stream>,
     pinned: PinnedPool,
+    casts: Arc<Casts>,
+    /// The allocator holds it weakly.
+    _hook: Arc<ReclaimHook>,
     generator: Mutex<GeneratorState>,
 }
 
@@ -44,8 +57,16 @@ impl Device {
     /// # Panics
     /// Where the host refuses even to reserve addresses, which no program survives.
     pub fn cpu() -> Device {
-        Device::registered(DeviceId::Cpu, || Device::build(DeviceId::Cpu, Arc::new(HostSource::new()?)))
+        Device::registered(DeviceId::Cpu, Device::build_cpu, DeviceConfig::default())
             .expect("the host reserves addresses for tensors")
+            .0
+    }
+    /// The host, set up as `config` says.
+    ///
+    /// # Errors
+    /// Where the host is in use already: a device is set up once, before anything else asks for it.
+    pub fn cpu_with(config: DeviceConfig) -> Result<Device> {
+        Device::fresh(Device::registered(DeviceId::Cpu, Device::build_cpu, config)?)
     }
 
     /// CUDA device `ordinal`.
@@ -53,15 +74,14 @@ impl Device {
     /// # Errors
     /// What is missing (driver, device, NVRTC, cuBLAS) and how to get it.
     pub fn cuda(ordinal: usize) -> Result<Device> {
-        Device::registered(DeviceId::Cuda(ordinal), || {
-            kiln_alloc::driver::probe()?;
-            let count = kiln_alloc::driver::device_count()?;
-            if ordinal >= count {
-                let message = format!("cuda:{ordinal} does not exist: there {} here", plural(count));
-                return Err(Error::Device { op: "device", message });
-            }
-            Device::build(DeviceId::Cuda(ordinal), Arc::new(CudaSource::new(ordinal)?))
-        })
+        Ok(Device::registered(DeviceId::Cuda(ordinal), |config| Device::build_cuda(ordinal, config), DeviceConfig::default())?.0)
+    }
+    /// CUDA device `ordinal`, set up as `config` says.
+    ///
+    /// # Errors
+    /// As [`Device::cuda`]; where the device is in use already: it is set up once, before anything else asks for it.
+    pub fn cuda_with(ordinal: usize, config: DeviceConfig) -> Result<Device> {
+        Device::fresh(Device::registered(DeviceId::Cuda(ordinal), |config| Device::build_cuda(ordinal, config), config)?)
     }
 
     /// CUDA device `ordinal` where there is one, else the host. Ask [`Device::name`] which it is.
@@ -72,9 +92,13 @@ impl Device {
     /// A device of `spec` bytes ("80GiB", "512MiB") that takes memory as a CUDA device would and computes nothing: run a training step on it to
     /// learn what the step needs. Values cannot be read from it.
     pub fn dry_run(spec: &str) -> Result<Device> {
+        Device::dry_run_with(spec, DeviceConfig::default())
+    }
+    /// As [`Device::dry_run`], set up as `config` says: to learn what another policy would need, say.
+    pub fn dry_run_with(spec: &str, config: DeviceConfig) -> Result<Device> {
         let capacity = parse_bytes(spec)?;
         let id = DeviceId::Dry(NEXT_DRY.fetch_add(1, Ordering::Relaxed));
-        Device::build(id, Arc::new(SimulatedSource::new(format!("dry-run:{spec}"), capacity)))
+        Device::build(id, Arc::new(SimulatedSource::new(format!("dry-run:{spec}"), capacity)), config)
     }
 
     /// A device by name: `cpu`, `cuda`, `cuda:N`, `auto` (`cuda:0` or else `cpu`), `dry-run:SIZE`.
@@ -93,43 +117,66 @@ impl Device {
         }
     }
 
-    fn registered(id: DeviceId, build: impl FnOnce() -> Result<Device>) -> Result<Device> {
+    /// The device `id`, and whether it was made now.
+    fn registered(
+        id: DeviceId,
+        build: impl FnOnce(DeviceConfig) -> Result<Device>,
+        config: DeviceConfig,
+    ) -> Result<(Device, bool)> {
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = devices.get_or_insert_with(HashMap::new);
         if let Some(device) = devices.get(&id) {
-            return Ok(device.clone());
+            return Ok((device.clone(), false));
         }
-        let device = build()?;
+        let device = build(config)?;
         devices.insert(id, device.clone());
-        Ok(device)
+        Ok((device, true))
+    }
+    fn fresh((device, made_now): (Device, bool)) -> Result<Device> {
+        if made_now {
+            return Ok(device);
+        }
+        let message =
+            format!("{device} is in use already, with the policy {:?}; set it up before", device.0.allocator.policy().name());
+        Err(Error::Device { op: "device", message: message + " anything else asks for it" })
+    }
+    fn build_cpu(config: DeviceConfig) -> Result<Device> {
+        Device::build(DeviceId::Cpu, Arc::new(HostSource::new()?), config)
+    }
+    fn build_cuda(ordinal: usize, config: DeviceConfig) -> Result<Device> {
+        kiln_alloc::driver::probe()?;
+        let count = kiln_alloc::driver::device_count()?;
+        if ordinal >= count {
+            let message = format!("cuda:{ordinal} does not exist: there {} here", plural(count));
+            return Err(Error::Device { op: "device", message });
+        }
+        Device::build(DeviceId::Cuda(ordinal), Arc::new(CudaSource::with(ordinal, config.cuda_options())?), config)
     }
 
-    fn build(id: DeviceId, source: Arc<dyn Source>) -> Result<Device> {
-        let allocator = Allocator::new(source.clone(), AllocatorConfig::default())?;
+    fn build(id: DeviceId, source: Arc<dyn Source>, config: DeviceConfig) -> Result<Device> {
+        let pinned = PinnedPool::new(source.clone());
+        pinned.set_limit(config.pinned_limit);
+        let allocator = Allocator::new(source.clone(), config.into_allocator())?;
         let backend = match id {
             DeviceId::Cpu => Backend::Cpu,
             DeviceId::Cuda(ordinal) => Backend::Cuda(Arc::new(kiln_kernels::cuda::Cuda::new(ordinal, &allocator)?)),
             DeviceId::Dry(_) => Backend::Dry(Arc::new(Dry::new(&allocator)?)),
         };
+        let casts = Arc::<Casts>::default();
+        let hook = caches::hook(&casts, &backend);
+        allocator.add_reclaim_hook(&hook);
         Ok(Device(Arc::new(Inner {
             id,
             name: allocator.info().name.clone(),
+            source,
             allocator,
             backend,
             copy_stream: OnceLock::new(),
-            pinned: PinnedPool::new(source),
+            pinned,
+            casts,
+            _hook: hook,
             generator: Mutex::new(GeneratorState { seed: 0, offset: 0 }),
         })))
-    }
-
-    /// Limits the bytes the device takes from the system from now on.
-    pub fn with_memory_limit(self, bytes: usize) -> Device {
-        self.set_memory_limit(Some(bytes));
-        self
-    }
-    /// Limits the bytes the device takes from the system from now on; `None` lifts the limit.
-    pub fn set_memory_limit(&self, bytes: Option<usize>) {
-        self.0.allocator.set_limit(bytes);
     }
 
     /// Which device it is.
@@ -153,21 +200,18 @@ impl Device {
         matches!(self.0.id, DeviceId::Dry(_))
     }
 
-    /// The allocator all its memory comes from.
-    pub fn allocator(&self) -> &Allocator {
-        &self.0.allocator
-    }
-    /// Pooled page-locked host memory for copies to it.
-    pub fn pinned_pool(&self) -> &PinnedPool {
-        &self.0.pinned
+    /// The storages whose casts it may drop.
+    pub(crate) fn casts(&self) -> &Casts {
+        &self.0.casts
     }
     /// Runs or enqueues a kernel on a stream, with the workspace it wants.
+    #[track_caller]
     pub fn run(&self, kernel: impl Kernel, stream: &Stream) -> Result<()> {
         let bytes = if self.0.backend.wants_workspace() { kernel.workspace_bytes() } else { 0 };
         if bytes == 0 {
             return Ok(self.0.backend.run(kernel, stream, None)?);
         }
-        let block = self.0.allocator.allocate(bytes, stream, kiln_alloc::Category::Workspace)?;
+        let block = self.0.allocator.allocate_at(bytes, stream, Category::Workspace, modes::site())?;
         let mut workspace = block.write(stream)?;
         Ok(self.0.backend.run(kernel, stream, Some(&mut workspace))?)
     }
@@ -206,32 +250,6 @@ impl Device {
         }
     }
 
-    /// Bytes by category, current and peak.
-    pub fn memory_stats(&self) -> MemoryStats {
-        self.0.allocator.stats()
-    }
-    /// Sets every peak to the current value.
-    pub fn reset_peak_memory_stats(&self) {
-        self.0.allocator.reset_peak_stats();
-    }
-    /// The memory report as a table.
-    pub fn memory_summary(&self) -> String {
-        self.0.allocator.memory_summary()
-    }
-    /// Gives idle memory back to the system, idle workspaces included.
-    pub fn empty_cache(&self) -> Result<()> {
-        self.0.backend.release_workspaces();
-        Ok(self.0.allocator.empty_cache()?)
-    }
-    /// Starts recording every allocation and free.
-    pub fn start_event_log(&self) {
-        self.0.allocator.start_log();
-    }
-    /// Stops recording and returns the events.
-    pub fn take_event_log(&self) -> Vec<LogEvent> {
-        self.0.allocator.take_log()
-    }
-
     /// Seeds the device's generator and sets it to its start.
     pub fn manual_seed(&self, seed: u64) {
         *self.0.generator.lock().unwrap_or_else(PoisonError::into_inner) = GeneratorState { seed, offset: 0 };
@@ -254,30 +272,6 @@ impl Device {
 
 fn plural(n: usize) -> String {
     if n == 1 { "is 1 CUDA device".into() } else { format!("are {n} CUDA devices") }
-}
-
-/// Bytes from "141GiB", "64MiB", "512KiB", "10GB" or a plain number.
-pub fn parse_bytes(text: &str) -> Result<usize> {
-    let bad = || Error::argument("size", format!("{text:?} is no size; write as 80GiB, 512MiB or a number of bytes"));
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().map_err(|_| bad())?;
-    let unit: f64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "kib" | "k" => 1024.0,
-        "mib" | "m" => 1024.0 * 1024.0,
-        "gib" | "g" => 1024.0 * 1024.0 * 1024.0,
-        "tib" | "t" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "tb" => 1e12,
-        _ => return Err(bad()),
-    };
-    let bytes = number * unit;
-    if !(1.0..9e15).contains(&bytes) {
-        return Err(bad());
-    }
-    Ok(bytes as usize)
 }
 
 impl PartialEq for Device {

@@ -6,25 +6,31 @@ use kiln_alloc::Stream;
 use kiln_kernels::copy::Copy;
 use kiln_kernels::elementwise::{Map, MapInPlace, Row};
 use kiln_kernels::{Arg, OutArg};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// A new tensor without elements. Its dims may be of any size, also such that ops refuse it since products of them overflow.
+#[track_caller]
 pub(crate) fn nothing(shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
     allocate(0, shape, dtype, device)
 }
 
 /// A new contiguous tensor with undefined contents.
+#[track_caller]
 pub(crate) fn empty(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
     allocate(shape.checked_elements(op, dtype)? * dtype.size(), shape, dtype, device)
 }
 
+#[track_caller]
 fn allocate(bytes: usize, shape: &Shape, dtype: DType, device: &Device) -> Result<Tensor> {
-    let block = device.allocator().allocate(bytes, &device.stream(), modes::with(|m| m.category))?;
+    let (category, site) = modes::with(|m| (m.category, m.site));
+    let block = device.allocator().allocate_at(bytes, &device.stream(), category, site.unwrap_or(Location::caller()))?;
     let storage = Arc::new(Storage::new(block, device.clone()));
     Ok(Tensor::from_parts(storage, Layout::contiguous(shape.dims()), dtype, History::None))
 }
 
 /// A new tensor filled by `f`, which is given the destination.
+#[track_caller]
 pub(crate) fn fill_new(
     op: &'static str,
     shape: &Shape,
@@ -41,6 +47,7 @@ pub(crate) fn fill_new(
 }
 
 /// `out = row(inputs..)` into a new tensor of `shape`; inputs broadcast to it and have one element type.
+#[track_caller]
 pub(crate) fn map(op: &'static str, row: &'static Row, params: [f64; 2], inputs: &[&Tensor], shape: &Shape) -> Result<Tensor> {
     let (device, dtype) = (inputs[0].device(), inputs[0].dtype());
     fill_new(op, shape, dtype, device, |out, stream| {
@@ -70,6 +77,7 @@ pub(crate) fn broadcast_view(op: &'static str, t: &Tensor, shape: &Shape) -> Res
 }
 
 /// The elements of `t` in new contiguous memory, in another element type or the same.
+#[track_caller]
 pub(crate) fn copy_as(op: &'static str, t: &Tensor, dtype: DType) -> Result<Tensor> {
     fill_new(op, &t.shape(), dtype, t.device(), |out, stream| {
         let token = t.storage().read(stream)?;
@@ -78,16 +86,19 @@ pub(crate) fn copy_as(op: &'static str, t: &Tensor, dtype: DType) -> Result<Tens
 }
 
 /// The elements of `t` in new contiguous memory.
+#[track_caller]
 pub(crate) fn copy_of(t: &Tensor) -> Result<Tensor> {
     copy_as("copy", t, t.dtype())
 }
 
 /// `t`, or a contiguous copy of it.
+#[track_caller]
 pub(crate) fn contiguous(t: &Tensor) -> Result<Tensor> {
     if t.is_contiguous() { Ok(t.detach()) } else { copy_as("contiguous", t, t.dtype()) }
 }
 
 /// `sum + grad`, in the memory of `sum` where nobody else holds it.
+#[track_caller]
 pub(crate) fn add_into(sum: Tensor, grad: &Tensor) -> Result<Tensor> {
     let row = kiln_kernels::elementwise::row("add");
     let distinct = sum.layout().strides().iter().zip(sum.dims()).all(|(&s, &d)| s != 0 || d <= 1);

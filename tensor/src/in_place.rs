@@ -27,6 +27,7 @@ impl Tensor {
     }
 
     /// `source` as this tensor can be changed by it: in memory of its own.
+    #[track_caller]
     fn check_source(&self, op: &'static str, source: &Tensor) -> Result<Tensor> {
         if modes::is_grad_enabled() && source.tracked() {
             let message = format!(
@@ -71,21 +72,25 @@ impl Tensor {
     /// assert_eq!(x.to_vec::<f32>()?, [2.0, 4.0]);
     /// # Ok::<(), kiln_tensor::Error>(())
     /// ```
+    #[track_caller]
     pub fn add_(&self, other: &Tensor) -> Result<()> {
         self.check_writable("add_")?;
         self.combine("add_", "add", [0.0; 2], &[&self.check_source("add_", other)?])
     }
     /// `x = x - other`. Rules and errors as for [`Tensor::add_`].
+    #[track_caller]
     pub fn sub_(&self, other: &Tensor) -> Result<()> {
         self.check_writable("sub_")?;
         self.combine("sub_", "sub", [0.0; 2], &[&self.check_source("sub_", other)?])
     }
     /// `x = x * other`. Rules and errors as for [`Tensor::add_`].
+    #[track_caller]
     pub fn mul_(&self, other: &Tensor) -> Result<()> {
         self.check_writable("mul_")?;
         self.combine("mul_", "mul", [0.0; 2], &[&self.check_source("mul_", other)?])
     }
     /// `x = x + alpha * other`, floats only. Rules and errors as for [`Tensor::add_`].
+    #[track_caller]
     pub fn add_scaled_(&self, other: &Tensor, alpha: f64) -> Result<()> {
         const OP: &str = "add_scaled_";
         self.check_writable(OP)?;
@@ -112,6 +117,7 @@ impl Tensor {
         self.device().run(Fill { value, out }, &stream).map_err(|e| e.in_op(op))
     }
     /// The elements of `other`, converted to this element type. Rules and errors as for [`Tensor::add_`], but types may differ.
+    #[track_caller]
     pub fn copy_(&self, other: &Tensor) -> Result<()> {
         self.check_writable("copy_")?;
         let other = self.check_source("copy_", other)?;

@@ -25,7 +25,7 @@ pub mod random;
 pub mod saved;
 pub mod tape;
 
-pub use device::{Device, DeviceId, parse_bytes};
+pub use device::{Device, DeviceConfig, DeviceId, parse_bytes};
 pub use error::{Error, Result};
 pub use indexer::{Index, IndexOp};
 pub use kiln_kernels::{DType, Element, Layout, Scalar};

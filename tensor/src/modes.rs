@@ -6,6 +6,7 @@ use crate::{DType, DeviceId};
 use kiln_alloc::{Category, Stream};
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -28,6 +29,8 @@ pub struct Modes {
     pub streams: SmallVec<[(DeviceId, Stream); 1]>,
     /// Set when a recomputation has all it needs: later ops return an internal error that ends it.
     pub stop: Option<Arc<AtomicBool>>,
+    /// The line that new memory and recorded ops belong to; `None` between ops, where it is the line of the next call.
+    pub site: Option<&'static Location<'static>>,
 }
 
 impl Default for Modes {
@@ -41,6 +44,7 @@ impl Default for Modes {
             category: Category::Temporaries,
             streams: SmallVec::new(),
             stop: None,
+            site: None,
         }
     }
 }
@@ -91,6 +95,36 @@ pub(crate) fn unrecorded<R>(f: impl FnOnce() -> R) -> R {
     }
     let _on = On(MODES.with(|m| std::mem::replace(&mut m.borrow_mut().grad, false)));
     f()
+}
+
+/// Runs `f` for the line that called this: memory taken in it is reported there. Inside another such call it belongs to that one's
+/// line, so what an op is made of is reported where the op was asked for. Like [`scope`] without a copy of the modes.
+#[track_caller]
+pub fn here<R>(f: impl FnOnce() -> R) -> R {
+    at(Location::caller(), f)
+}
+
+/// As [`here`], for the line `site`.
+pub fn at<R>(site: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+    struct Outer(Option<&'static Location<'static>>);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            MODES.with(|m| m.borrow_mut().site = self.0);
+        }
+    }
+    let _outer = Outer(MODES.with(|m| {
+        let mut m = m.borrow_mut();
+        let outer = m.site;
+        m.site = outer.or(Some(site));
+        outer
+    }));
+    f()
+}
+
+/// The line that new memory belongs to now: that of the op in progress, else the caller's.
+#[track_caller]
+pub fn site() -> &'static Location<'static> {
+    with(|m| m.site).unwrap_or(Location::caller())
 }
 
 /// Runs `f` with history off: nothing is recorded or saved.

@@ -7,7 +7,6 @@ use crate::tape::{Edge, History, Node, OutputMeta};
 use crate::tensor::Tensors;
 use crate::{Device, Error, Result, Tensor, autocast, modes};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -159,7 +158,10 @@ pub fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
 /// Applies an op with any number of results.
 #[track_caller]
 pub fn apply_multi(op: impl Op, inputs: &[&Tensor]) -> Result<Tensors> {
-    let location = Location::caller();
+    modes::here(|| apply_here(op, inputs))
+}
+
+fn apply_here(op: impl Op, inputs: &[&Tensor]) -> Result<Tensors> {
     let name = op.name();
     let (grad, casting) = modes::with(|m| match &m.stop {
         Some(stop) if stop.load(Ordering::Acquire) => Err(Error::EarlyStop),
@@ -198,7 +200,7 @@ pub fn apply_multi(op: impl Op, inputs: &[&Tensor]) -> Result<Tensors> {
     let metas = outputs.results.iter().map(|t| OutputMeta { shape: t.shape(), dtype: t.dtype() }).collect();
     let device = inputs[0].device().clone();
     let stream = device.stream();
-    let node = Arc::new(Node::new(Arc::new(op), edges, metas, saved, (device, stream), location));
+    let node = Arc::new(Node::new(Arc::new(op), edges, metas, saved, (device, stream), modes::site()));
     let wrap = |(i, t): (usize, Tensor)| if t.dtype().is_float() { t.with_history(History::Node(node.clone(), i)) } else { t };
     Ok(outputs.results.into_iter().enumerate().map(wrap).collect())
 }

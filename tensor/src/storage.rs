@@ -18,8 +18,10 @@ pub struct Storage {
     leaf: AtomicBool,
     /// How many saved tensors hold it: on the first save a temporary becomes an activation, on the last release it turns back.
     saves: AtomicUsize,
-    /// Casts of this storage at a version, for autocast. They die with it, and with the version they were made from.
+    /// Casts of this storage at a version, for autocast. They die with it, with the version they were made from, and where memory runs out.
     casts: Mutex<Vec<(DType, u64, Arc<Storage>)>>,
+    /// Whether its device knows that it may hold casts.
+    listed: AtomicBool,
 }
 
 impl Storage {
@@ -33,6 +35,7 @@ impl Storage {
             leaf: AtomicBool::new(false),
             saves: AtomicUsize::new(0),
             casts: Mutex::new(Vec::new()),
+            listed: AtomicBool::new(false),
         }
     }
 
@@ -95,10 +98,19 @@ impl Storage {
         let casts = self.casts.lock().unwrap_or_else(PoisonError::into_inner);
         casts.iter().find(|(d, v, _)| *d == dtype && *v == version).map(|(_, _, s)| s.clone())
     }
-    pub(crate) fn cache_cast(&self, dtype: DType, version: u64, storage: Arc<Storage>) {
+    pub(crate) fn cache_cast(self: &Arc<Storage>, dtype: DType, version: u64, storage: Arc<Storage>) {
         let mut casts = self.casts.lock().unwrap_or_else(PoisonError::into_inner);
         casts.retain(|(d, v, _)| *d != dtype && *v == version);
         casts.push((dtype, version, storage));
+        drop(casts);
+        if !self.listed.swap(true, Ordering::AcqRel) {
+            self.device.casts().list(self);
+        }
+    }
+    /// Drops the casts. Those that a tensor holds stay with it.
+    pub(crate) fn drop_casts(&self) {
+        let casts = std::mem::take(&mut *self.casts.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(casts);
     }
 
     pub(crate) fn note_save(&self) {

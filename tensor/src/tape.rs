@@ -3,7 +3,7 @@
 
 use crate::op::{BackwardContext, Op};
 use crate::saved::SavedTensors;
-use crate::{DType, Device, Error, Result, Shape, Tensor};
+use crate::{DType, Device, Error, Result, Shape, Tensor, modes};
 use kiln_alloc::{Category, Stream};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -125,7 +125,9 @@ impl Node {
         }
         let ctx = BackwardContext::new(self.op.name(), wanted, &self.edges, &self.outputs, &self.device);
         let run = |saved: &mut SavedTensors| {
-            self.device.with_stream(&self.stream, || self.op.backward(grads, saved, &ctx)).map_err(|e| e.in_op(self.name()))
+            // What backward makes is reported at the line of forward: the user wrote no other.
+            let backward = || self.device.with_stream(&self.stream, || self.op.backward(grads, saved, &ctx));
+            modes::at(self.location, backward).map_err(|e| e.in_op(self.name()))
         };
         let result = if retain {
             let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! Tensors from page-locked host memory, copied without waiting.
 
-use crate::{DType, Device, Error, Result, Shape, Tensor, exec};
+use crate::{DType, Device, Error, Result, Shape, Tensor, exec, modes};
 use kiln_alloc::{PinnedBlock, Stream};
 
 impl Tensor {
@@ -9,6 +9,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Where the block is shorter than the shape says; out of memory; what the device says.
+    #[track_caller]
     pub fn from_pinned(
         block: &PinnedBlock,
         shape: impl Into<Shape>,
@@ -23,7 +24,8 @@ impl Tensor {
         if given < bytes {
             return Err(Error::shape(NAME, format!("shape {shape} of {dtype} takes {bytes} bytes, the block has {given}")));
         }
-        let out = device.with_stream(stream, || exec::empty(NAME, &shape, dtype, device)).map_err(|e| e.in_op(NAME))?;
+        let out =
+            modes::here(|| device.with_stream(stream, || exec::empty(NAME, &shape, dtype, device))).map_err(|e| e.in_op(NAME))?;
         kiln_alloc::upload_pinned(block, bytes, &mut out.storage().write_new(stream)?, 0)?;
         Ok(out)
     }

@@ -17,6 +17,8 @@ mod indexing;
 mod loading;
 mod losses;
 mod memory;
+mod memory_control;
+mod memory_lines;
 mod modes;
 mod norms;
 mod optimizers;
@@ -53,6 +55,8 @@ fn cases() -> Vec<Case> {
         modes::cases(),
         checkpoint::cases(),
         memory::cases(),
+        memory_control::cases(),
+        memory_lines::cases(),
         categories::cases(),
         dry_run::cases(),
         optimizers::cases(),

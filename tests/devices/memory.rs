@@ -17,14 +17,18 @@ cases![
 const MIB: usize = 1 << 20;
 
 /// A limit on a device, lifted at the end.
-struct Limit<'a>(&'a Device);
+pub struct Limit<'a>(&'a Device);
 
 impl<'a> Limit<'a> {
     /// At most `bytes` more than are taken now.
-    fn above_now(device: &'a Device, bytes: usize) -> Result<Limit<'a>> {
+    pub fn above_now(device: &'a Device, bytes: usize) -> Result<Limit<'a>> {
         device.empty_cache()?;
         device.set_memory_limit(Some(device.memory_stats().reserved.current + bytes));
         Ok(Limit(device))
+    }
+    /// Whatever limit is set.
+    pub fn until_dropped(device: &'a Device) -> Limit<'a> {
+        Limit(device)
     }
 }
 

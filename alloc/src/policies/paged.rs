@@ -27,6 +27,7 @@ impl Policy for Paged {
     fn name(&self) -> &str {
         "paged"
     }
+    #[inline]
     fn zone(&self, size: usize, category: Category) -> Zone {
         match category {
             Category::Parameters | Category::OptimizerState => Zone::Persistent,
@@ -34,6 +35,7 @@ impl Policy for Paged {
             _ => Zone::Large,
         }
     }
+    #[inline]
     fn keeps_rest(&self, size: usize, rest: usize) -> bool {
         rest >= if size <= SMALL { ALIGN } else { LARGE_REST }
     }

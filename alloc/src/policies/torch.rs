@@ -5,7 +5,7 @@
 
 use crate::policy::SMALL;
 use crate::size::ALIGN;
-use crate::{Growth, Policy};
+use crate::{Growth, Policy, Search};
 
 const SMALL_SEGMENT: usize = 2 << 20;
 const LARGE_SEGMENT: usize = 20 << 20;
@@ -22,6 +22,9 @@ impl Policy for Torch {
     }
     fn keeps_rest(&self, size: usize, rest: usize) -> bool {
         if size <= SMALL { rest >= ALIGN } else { rest > SMALL }
+    }
+    fn search(&self) -> Search {
+        Search::BestFit
     }
     fn growth(&self, size: usize) -> Growth {
         Growth::Segments(match size {

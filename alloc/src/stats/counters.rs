@@ -99,6 +99,8 @@ pub(crate) struct Counters {
     pub(crate) stitches: u64,
     pub(crate) stitched_bytes: u64,
     pub(crate) steals: u64,
+    /// The peak of requested bytes that growth is measured against; lowered only when memory is given back.
+    pub(crate) high_water: usize,
     pub(crate) driver_calls: u64,
     /// The limit on reserved bytes.
     pub(crate) limit: Option<usize>,
@@ -126,6 +128,7 @@ impl Counters {
         self.now.allocation.rise(pool, 1);
         self.now.allocated_bytes.rise(pool, rounded(bytes) as u64);
         self.now.requested_bytes.rise(pool, bytes as u64);
+        self.high_water = self.high_water.max(self.requested());
         self.now.active.rise(pool, 1);
         self.now.active_bytes.rise(pool, size as u64);
         self.row(category as u8).add(rounded(bytes));
@@ -172,6 +175,15 @@ impl Counters {
         self.now.inactive_split.fall(pool, 1);
         self.now.inactive_split_bytes.fall(pool, size as u64);
     }
+    /// Counts an idle block that became larger or smaller.
+    #[inline]
+    pub(crate) fn idle_resized(&mut self, from: usize, to: usize, pool: Pool) {
+        if to > from {
+            self.now.inactive_split_bytes.rise(pool, (to - from) as u64);
+        } else {
+            self.now.inactive_split_bytes.fall(pool, (from - to) as u64);
+        }
+    }
     /// Counts pieces taken from the device, then pieces given back; of one size each.
     pub(crate) fn segments_changed(&mut self, pool: Pool, taken_bytes: usize, taken: u64, given_bytes: usize, given: u64) {
         self.now.segment.rise(pool, taken);
@@ -193,10 +205,10 @@ impl Counters {
         self.now.segment.rise(to, count);
         self.now.reserved_bytes.rise(to, bytes as u64);
     }
-    /// Bytes asked for: live now, and the peak.
-    pub(crate) fn requested(&self) -> (usize, usize) {
-        let Tally { current, peak, .. } = &self.now.requested_bytes;
-        ((current[0] + current[1]) as usize, peak[ALL] as usize)
+    /// Bytes asked for that are live now.
+    #[inline]
+    pub(crate) fn requested(&self) -> usize {
+        self.now.requested_bytes.current.iter().sum::<u64>() as usize
     }
     /// Moves a live block to another row.
     pub(crate) fn recategorize(&mut self, bytes: usize, from: u8, to: Category) {

@@ -61,6 +61,10 @@ impl Blas {
     pub fn release_workspaces(&self) {
         self.workspaces.release();
     }
+    /// As [`Blas::release_workspaces`], unless a product is being enqueued.
+    pub fn release_idle_workspaces(&self) {
+        self.workspaces.release_idle();
+    }
 
     /// Enqueues a product. The caller holds tokens of the operands for `stream`.
     pub fn gemm(&self, stream: &Stream, g: &Gemm) -> Result<()> {

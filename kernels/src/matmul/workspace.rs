@@ -6,7 +6,7 @@
 
 use crate::Result;
 use kiln_alloc::{Allocator, Block, Category, Stream, StreamId, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// Bytes of scratch memory that a stream with a matrix product holds: 32 MiB.
 pub const BLAS_WORKSPACE_BYTES: usize = 32 << 20;
@@ -54,5 +54,14 @@ impl BlasWorkspace {
     /// Gives all blocks back to the allocator; a stream's next product takes one anew.
     pub fn release(&self) {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// As [`BlasWorkspace::release`] where no product is being enqueued, else nothing: it may be that very product that asks.
+    pub fn release_idle(&self) {
+        match self.blocks.try_lock() {
+            Ok(mut blocks) => blocks.clear(),
+            Err(TryLockError::Poisoned(blocks)) => blocks.into_inner().clear(),
+            Err(TryLockError::WouldBlock) => {}
+        }
     }
 }

@@ -14,6 +14,9 @@ macro_rules! activation {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 x.$method()
             }
+            fn is_layer(&self) -> bool {
+                true
+            }
         }
     )*};
 }

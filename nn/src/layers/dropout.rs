@@ -28,4 +28,7 @@ impl Module for Dropout {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.dropout(self.p)
     }
+    fn is_layer(&self) -> bool {
+        true
+    }
 }

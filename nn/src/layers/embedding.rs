@@ -14,6 +14,7 @@ impl Embedding {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     pub fn new(count: usize, width: usize, params: &Params) -> Result<Embedding> {
         Ok(Embedding { weight: params.create("weight", (count, width), Init::Normal(1.0))? })
     }
@@ -27,5 +28,8 @@ impl Module for Embedding {
     #[track_caller]
     fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         self.weight.embedding(ids)
+    }
+    fn is_layer(&self) -> bool {
+        true
     }
 }

@@ -16,6 +16,7 @@ impl LayerNorm {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     pub fn new(size: usize, params: &Params) -> Result<LayerNorm> {
         let weight = params.create("weight", size, Init::Ones)?;
         let bias = params.create("bias", size, Init::Zeros)?;
@@ -40,5 +41,8 @@ impl Module for LayerNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.layer_norm(Some(&self.weight), Some(&self.bias), self.eps)
+    }
+    fn is_layer(&self) -> bool {
+        true
     }
 }

@@ -24,6 +24,7 @@ impl Linear {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     pub fn new(inputs: usize, outputs: usize, params: &Params) -> Result<Linear> {
         let weight = params.create("weight", (outputs, inputs), Init::fan_in(inputs))?;
         let bias = params.create("bias", outputs, Init::fan_in(inputs))?;
@@ -33,6 +34,7 @@ impl Linear {
     ///
     /// # Errors
     /// As [`Linear::new`].
+    #[track_caller]
     pub fn no_bias(inputs: usize, outputs: usize, params: &Params) -> Result<Linear> {
         Ok(Linear { weight: params.create("weight", (outputs, inputs), Init::fan_in(inputs))?, bias: None })
     }
@@ -54,5 +56,8 @@ impl Module for Linear {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.linear(&self.weight, self.bias.as_deref())
+    }
+    fn is_layer(&self) -> bool {
+        true
     }
 }

@@ -52,6 +52,7 @@ macro_rules! adam {
             ///
             /// # Errors
             /// Where a setting is out of its range, a parameter is listed twice, or two lie on different devices.
+            #[track_caller]
             pub fn new(params: Vec<Parameter>, config: $config) -> Result<$name> {
                 let $config { lr, beta1, beta2, eps, weight_decay } = config;
                 let rates = (0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2);

@@ -11,6 +11,7 @@ use kiln_kernels::optim::{Advance, HYPER, SCALER};
 use kiln_kernels::{Arg, OutArg};
 use kiln_tensor::{DType, Error, Result, Tensor, modes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::panic::Location;
 
 pub(super) struct Core {
     pub(super) id: OptimizerId,
@@ -22,6 +23,8 @@ pub(super) struct Core {
     slots: Vec<Option<Slot>>,
     clocks: BTreeMap<usize, Tensor>,
     next_clock: usize,
+    /// The line that made the optimizer: its state is reported there.
+    site: &'static Location<'static>,
 }
 
 /// What is kept for one parameter.
@@ -39,15 +42,17 @@ pub(super) struct Work<'a> {
     pub(super) clock: &'a Tensor,
 }
 
-/// Makes optimizer state: counted as such, without history.
-fn as_state<R>(f: impl FnOnce() -> R) -> R {
+/// Makes optimizer state of the optimizer made at `site`: counted as such, without history.
+fn as_state<R>(site: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+    let (category, site) = (Category::OptimizerState, Some(site));
     let plain = |m: &mut modes::Modes| {
-        *m = modes::Modes { grad: false, category: Category::OptimizerState, streams: m.streams.clone(), ..Default::default() };
+        *m = modes::Modes { grad: false, category, site, streams: m.streams.clone(), ..Default::default() };
     };
     modes::scope(plain, f)
 }
 
 impl Core {
+    #[track_caller]
     pub(super) fn new(name: &'static str, params: Vec<Parameter>, lr: f64, parts: &'static [&'static str]) -> Result<Core> {
         check_lr(name, lr)?;
         let mut seen = HashSet::new();
@@ -61,7 +66,8 @@ impl Core {
             return Err(Error::Device { op: name, message });
         }
         let slots = params.iter().map(|_| None).collect();
-        Ok(Core { id: OptimizerId::new(), name, params, lr, parts, slots, clocks: BTreeMap::new(), next_clock: 0 })
+        let site = Location::caller();
+        Ok(Core { id: OptimizerId::new(), name, params, lr, parts, slots, clocks: BTreeMap::new(), next_clock: 0, site })
     }
 
     pub(super) fn set_lr(&mut self, lr: f64) -> Result<()> {
@@ -77,7 +83,7 @@ impl Core {
     /// One step: gradients are checked and state is made before anything changes; then clocks advance and `update` runs for each parameter.
     pub(super) fn step(&mut self, scaler: Option<&Tensor>, mut update: impl FnMut(Work<'_>) -> Result<()>) -> Result<()> {
         let grads = self.gradients()?;
-        as_state(|| self.prepare(&grads))?;
+        as_state(self.site, || self.prepare(&grads))?;
         let stepped: HashSet<usize> = grads.iter().filter_map(|(i, _)| self.slots[*i].as_ref()).map(|slot| slot.clock).collect();
         for clock in self.clocks.iter().filter(|(id, _)| stepped.contains(id)).map(|(_, clock)| clock) {
             advance(clock, scaler)?;
@@ -185,7 +191,7 @@ impl Core {
             let parts = self.parts.iter().map(|part| self.part(param, part, &mut given)).collect::<Result<_>>()?;
             let clock = match by_steps.get(&steps.to_bits()) {
                 Some(clock) => *clock,
-                None => loaded.add_clock(as_state(|| Tensor::from_slice(&[lr, steps], HYPER, param.device()))?),
+                None => loaded.add_clock(as_state(self.site, || Tensor::from_slice(&[lr, steps], HYPER, param.device()))?),
             };
             by_steps.insert(steps.to_bits(), clock);
             loaded.slots.push(Some(Slot { clock, parts }));
@@ -208,7 +214,7 @@ impl Core {
                 format!("{name} is {tensor:?} in the state, where {dtype} of shape {shape} is expected"),
             ));
         }
-        as_state(|| {
+        as_state(self.site, || {
             if tensor.device() == param.device() { tensor.detach().copy() } else { tensor.detach().to_device(param.device()) }
         })
     }

@@ -39,6 +39,7 @@ impl Sgd {
     ///
     /// # Errors
     /// Where a setting is out of its range, a parameter is listed twice, or two lie on different devices.
+    #[track_caller]
     pub fn new(params: Vec<Parameter>, config: SgdConfig) -> Result<Sgd> {
         let SgdConfig { lr, momentum, dampening, weight_decay, nesterov } = config;
         if !(momentum >= 0.0 && momentum.is_finite() && dampening.is_finite() && weight_decay >= 0.0 && weight_decay.is_finite())

@@ -1,7 +1,7 @@
 //! `Cell`: one step of a recurrent network, and the parameters all cells have.
 
 use crate::{Init, Parameter, Params};
-use kiln_tensor::{DType, Device, Result, Tensor};
+use kiln_tensor::{DType, Device, Result, Tensor, modes};
 
 /// One step of a recurrent network, split in what depends on the input alone and the rest, so that a sequence projects many inputs at once.
 ///
@@ -14,6 +14,7 @@ pub trait Cell: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     fn create(inputs: usize, hidden: usize, params: &Params, suffix: &str) -> Result<Self>;
     /// Size of the input and of the state.
     fn sizes(&self) -> (usize, usize);
@@ -55,14 +56,17 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
+    #[track_caller]
     pub(crate) fn create(gates: usize, inputs: usize, hidden: usize, params: &Params, suffix: &str) -> Result<Gates> {
         let init = Init::fan_in(hidden);
         let make = |name: &str, dims: &[usize]| params.create(&format!("{name}{suffix}"), dims, init);
-        Ok(Gates {
-            weight_ih: make("weight_ih", &[gates * hidden, inputs])?,
-            weight_hh: make("weight_hh", &[gates * hidden, hidden])?,
-            bias_ih: make("bias_ih", &[gates * hidden])?,
-            bias_hh: make("bias_hh", &[gates * hidden])?,
+        modes::here(|| {
+            Ok(Gates {
+                weight_ih: make("weight_ih", &[gates * hidden, inputs])?,
+                weight_hh: make("weight_hh", &[gates * hidden, hidden])?,
+                bias_ih: make("bias_ih", &[gates * hidden])?,
+                bias_hh: make("bias_hh", &[gates * hidden])?,
+            })
         })
     }
     /// Size of the input and of the state.

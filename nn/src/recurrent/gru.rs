@@ -3,7 +3,7 @@
 
 use super::cell::{Cell, Gates, zeros};
 use crate::Params;
-use kiln_tensor::{DType, Device, Error, Result, Tensor};
+use kiln_tensor::{DType, Device, Error, Result, Tensor, modes};
 
 /// The cell of a gated recurrent network. Its state is `h`.
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ impl GruCell {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     pub fn new(inputs: usize, hidden: usize, params: &Params) -> Result<GruCell> {
         GruCell::create(inputs, hidden, params, "")
     }
@@ -25,13 +26,14 @@ impl GruCell {
     /// Where shapes do not fit.
     #[track_caller]
     pub fn forward(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
-        self.step(&self.project(x)?, h)
+        modes::here(|| self.step(&self.project(x)?, h))
     }
 }
 
 impl Cell for GruCell {
     type State = Tensor;
 
+    #[track_caller]
     fn create(inputs: usize, hidden: usize, params: &Params, suffix: &str) -> Result<GruCell> {
         Ok(GruCell { gates: Gates::create(3, inputs, hidden, params, suffix)? })
     }

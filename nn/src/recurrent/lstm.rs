@@ -2,7 +2,7 @@
 
 use super::cell::{Cell, Gates, zeros};
 use crate::Params;
-use kiln_tensor::{DType, Device, Error, Result, Tensor};
+use kiln_tensor::{DType, Device, Error, Result, Tensor, modes};
 
 /// The cell of a long short-term memory. Its state is `(h, c)`.
 #[derive(Clone, Debug)]
@@ -15,6 +15,7 @@ impl LstmCell {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     pub fn new(inputs: usize, hidden: usize, params: &Params) -> Result<LstmCell> {
         LstmCell::create(inputs, hidden, params, "")
     }
@@ -24,13 +25,14 @@ impl LstmCell {
     /// Where shapes do not fit.
     #[track_caller]
     pub fn forward(&self, x: &Tensor, state: &(Tensor, Tensor)) -> Result<(Tensor, Tensor)> {
-        self.step(&self.project(x)?, state)
+        modes::here(|| self.step(&self.project(x)?, state))
     }
 }
 
 impl Cell for LstmCell {
     type State = (Tensor, Tensor);
 
+    #[track_caller]
     fn create(inputs: usize, hidden: usize, params: &Params, suffix: &str) -> Result<LstmCell> {
         Ok(LstmCell { gates: Gates::create(4, inputs, hidden, params, suffix)? })
     }

@@ -3,7 +3,7 @@
 use super::cell::{Cell, Gates, zeros};
 use super::rnn_block::rnn_block;
 use crate::Params;
-use kiln_tensor::{DType, Device, Error, Result, Tensor};
+use kiln_tensor::{DType, Device, Error, Result, Tensor, modes};
 
 /// The cell of a plain recurrent network. Its state is `h`.
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ impl RnnCell {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     pub fn new(inputs: usize, hidden: usize, params: &Params) -> Result<RnnCell> {
         RnnCell::create(inputs, hidden, params, "")
     }
@@ -25,13 +26,14 @@ impl RnnCell {
     /// Where shapes do not fit.
     #[track_caller]
     pub fn forward(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
-        self.step(&self.project(x)?, h)
+        modes::here(|| self.step(&self.project(x)?, h))
     }
 }
 
 impl Cell for RnnCell {
     type State = Tensor;
 
+    #[track_caller]
     fn create(inputs: usize, hidden: usize, params: &Params, suffix: &str) -> Result<RnnCell> {
         Ok(RnnCell { gates: Gates::create(1, inputs, hidden, params, suffix)? })
     }

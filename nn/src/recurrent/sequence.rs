@@ -4,7 +4,7 @@ use super::BLOCK;
 use super::cell::Cell;
 use crate::{Module, Params};
 use kiln_autograd::checkpoint_fn;
-use kiln_tensor::{Error, Result, Shape, Tensor};
+use kiln_tensor::{Error, Result, Shape, Tensor, modes};
 
 /// A cell applied along the first dim of `[time, batch, inputs]`. Parameters are named as those of PyTorch's `nn.RNN` and its like: `weight_ih_l0`, ..
 ///
@@ -29,6 +29,7 @@ impl<C: Cell> Recurrent<C> {
     ///
     /// # Errors
     /// Where the path is taken; out of memory.
+    #[track_caller]
     pub fn new(inputs: usize, hidden: usize, params: &Params) -> Result<Recurrent<C>> {
         Ok(Recurrent { cell: C::create(inputs, hidden, params, "_l0")?, checkpoint: None })
     }
@@ -53,9 +54,11 @@ impl<C: Cell> Recurrent<C> {
     /// Where shapes do not fit, or there is no step.
     #[track_caller]
     pub fn run(&self, x: &Tensor, state: Option<&C::State>) -> Result<(Tensor, C::State)> {
-        let (pieces, state) = self.work_through(x, state, true)?;
-        let (time, batch, _) = x.dims3()?;
-        Ok((joined(&pieces)?.reshape((time, batch, self.cell.sizes().1))?, state))
+        modes::here(|| {
+            let (pieces, state) = self.work_through(x, state, true)?;
+            let (time, batch, _) = x.dims3()?;
+            Ok((joined(&pieces)?.reshape((time, batch, self.cell.sizes().1))?, state))
+        })
     }
     /// The state after the last step, from `state` or zeros; outputs are not put together.
     ///
@@ -63,7 +66,7 @@ impl<C: Cell> Recurrent<C> {
     /// As [`Recurrent::run`].
     #[track_caller]
     pub fn last(&self, x: &Tensor, state: Option<&C::State>) -> Result<C::State> {
-        Ok(self.work_through(x, state, false)?.1)
+        Ok(modes::here(|| self.work_through(x, state, false))?.1)
     }
 
     fn work_through(&self, x: &Tensor, state: Option<&C::State>, keep: bool) -> Result<(Vec<Tensor>, C::State)> {
@@ -78,7 +81,7 @@ impl<C: Cell> Recurrent<C> {
             None => Vec::new(),
         };
         let (pieces, state) = match self.checkpoint {
-            Some(steps) if kiln_tensor::modes::is_grad_enabled() => self.with_checkpoints(x, given, keep, steps)?,
+            Some(steps) if modes::is_grad_enabled() => self.with_checkpoints(x, given, keep, steps)?,
             _ => blocks(&self.cell, x, &given, keep)?,
         };
         let last = C::tensors(&state).iter().map(|t| t.reshape((batch, hidden))).collect::<Result<Vec<_>>>()?;
@@ -155,5 +158,8 @@ impl<C: Cell> Module for Recurrent<C> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         Ok(self.run(x, None)?.0)
+    }
+    fn is_layer(&self) -> bool {
+        true
     }
 }

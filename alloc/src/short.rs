@@ -1,0 +1,97 @@
+//! The short lock: a flag that is spun on. Taking and giving it is one atomic exchange, half of what a mutex costs, and that is most
+//! of an allocation. What it guards is held for tens of nanoseconds and never over a call that can wait.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Looks before the thread gives its turn away: its holder may be off the processor.
+const SPINS: u32 = 64;
+
+pub(crate) struct Short<T> {
+    taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the flag lets one thread at a time reach the value.
+unsafe impl<T: Send> Sync for Short<T> {}
+
+impl<T> Short<T> {
+    pub(crate) fn new(value: T) -> Short<T> {
+        Short { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+    /// Takes the lock. A panic elsewhere does not spread, since every critical section leaves its data whole.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        if self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+        Guard { lock: self }
+    }
+    #[cold]
+    fn wait(&self) {
+        let mut spins = 0;
+        loop {
+            while self.taken.load(Ordering::Relaxed) {
+                spins += 1;
+                if spins % SPINS == 0 {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+            if self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+/// Access while it lives.
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Short<T>,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the flag, so nobody else reaches the value.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    /// The store is the last access to the lock: whoever takes it next may free it.
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.taken.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_at_a_time() {
+        let sum = Short::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..20_000).for_each(|_| *sum.lock() += 1));
+            }
+        });
+        assert_eq!(*sum.lock(), 80_000);
+    }
+}
