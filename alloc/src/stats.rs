@@ -35,14 +35,14 @@ impl CategoryStats {
     }
 }
 
-/// One metric by pool. Requests of up to 1 MiB belong to the small pool.
+/// One metric by pool. The small pool is the zone in which the policy puts small blocks; all other zones are the large one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Both pools together; its peak is that of the sum.
     pub all: Stat,
-    /// Requests of up to 1 MiB, and what was taken from the device for them.
+    /// Small blocks, and what was taken from the device for them.
     pub small_pool: Stat,
-    /// Larger requests, and what was taken from the device for them.
+    /// All others, and what was taken from the device for them.
     pub large_pool: Stat,
 }
 
