@@ -56,7 +56,7 @@ fn counted(a: &Allocator, live: &[Block]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The simulated GPU sees to it that conflicting uses are ordered, that values are right and that nothing is unmapped in use.
     #[test]

@@ -1,7 +1,7 @@
 //! What every allocator does, one function each.
 
 use crate::common::MIB;
-use crate::matrix::{Setup, Where};
+use crate::matrix::{How, Setup, Where};
 use kiln_alloc::*;
 
 /// A behaviour, tried on a setup.
@@ -29,6 +29,7 @@ behaviours! {
     a_block_in_use_elsewhere_is_reused_safely,
     equal_programs_give_equal_memory,
     what_no_device_has_is_refused,
+    freed_bytes_are_overwritten_where_wanted,
 }
 
 fn blocks_are_aligned_and_never_overlap(setup: &Setup) {
@@ -264,5 +265,27 @@ fn what_no_device_has_is_refused(setup: &Setup) {
     if setup.place != Where::Host {
         assert!(matches!(bench.take(crate::matrix::CAPACITY + 1), Err(AllocError::OutOfMemory(_))));
     }
+    bench.end();
+}
+
+fn freed_bytes_are_overwritten_where_wanted(setup: &Setup) {
+    let bench = setup.bench();
+    let (s, other) = (bench.a.compute_stream().clone(), bench.a.new_stream().unwrap());
+    for bytes in [1, 5000, 300_000] {
+        for user in [&s, &other] {
+            let block = bench.take(bytes).unwrap();
+            bench.touch(&block, &s, true);
+            bench.touch(&block, user, true);
+            drop(block);
+            bench.finish();
+            let again = bench.take(bytes).unwrap();
+            if setup.place == Where::Host && setup.how == How::Poisoned {
+                assert!(again.read(&s).unwrap().as_slice().unwrap().iter().all(|byte| *byte == 0xFF));
+            }
+            bench.touch(&again, &s, true);
+            bench.touch(&again, user, false);
+        }
+    }
+    drop((s, other));
     bench.end();
 }
