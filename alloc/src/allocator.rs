@@ -112,7 +112,8 @@ impl Allocator {
             let (block, stream) = (core.info.name.clone(), stream.inner.core.info.name.clone());
             return Err(AllocError::WrongDevice { block, stream });
         }
-        let home = stream.inner.clone();
+        let (home, stack) = (stream.inner.clone(), core.stack());
+        let tag = Tag { bytes: ask.bytes, site, category };
         let mut shared = lock(&core.shared);
         let found = match ask.size {
             0 => Some(NONE),
@@ -124,12 +125,12 @@ impl Allocator {
             Some(index) => index,
             None => {
                 drop(shared);
-                let index = core.climb(&ask, &home)?;
+                let index = core.climb(&ask, &home).inspect_err(|error| core.note_refusal(error, tag, home.id, &stack))?;
                 shared = lock(&core.shared);
                 index
             }
         };
-        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site, category });
+        let (id, address) = shared.hand_out(index, home.id, tag, stack);
         drop(shared);
         let address = if index == NONE { core.base } else { address };
         Ok(Block::new(home, address, ask.bytes, id, index, category))

@@ -4,6 +4,7 @@
 //! Locks are taken in the order slow → a block's uses → a stream's newest mark → short; no driver call that waits is made under
 //! the short one.
 
+use crate::history::{Stack, What};
 use crate::hooks::Hooks;
 use crate::ladder::Ask;
 use crate::log::Log;
@@ -37,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) poison: bool,
     /// Where zero-byte blocks lie.
     pub(crate) base: u64,
+    /// Whether a history with whole stacks is kept.
+    pub(crate) stacks: AtomicBool,
     failed: AtomicBool,
     deferred: Mutex<Option<SourceError>>,
 }
@@ -59,7 +62,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Counts and numbers a block that was just taken; returns its id and address.
-    pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag) -> (u64, u64) {
+    pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag, stack: Option<Stack>) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
         if let Some(log) = &mut self.log {
@@ -70,6 +73,7 @@ impl Shared {
             return (id, 0);
         }
         self.table.set_tag(index, tag);
+        self.table.note(What::Alloc, index, stack);
         let Record { address, size, .. } = *self.table.get(index);
         let pool = self.table.pool(index);
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
@@ -106,6 +110,7 @@ impl Core {
             hooks: Hooks::default(),
             poison: config.poison,
             base: base.unwrap_or(ALIGN as u64),
+            stacks: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             deferred: Mutex::new(None),
         }))
@@ -177,6 +182,7 @@ impl Core {
 
     /// Takes a block back. Never waits for the device.
     pub(crate) fn free(&self, index: u32, bytes: usize, id: u64, category: u8, home: &Arc<StreamInner>, uses: Option<Box<Uses>>) {
+        let stack = self.stack();
         let mut waits = SmallVec::new();
         if let Some(uses) = &uses {
             let failed;
@@ -196,9 +202,11 @@ impl Core {
         }
         let (size, pool) = (shared.table.get(index).size, shared.table.pool(index));
         if waits.is_empty() {
+            shared.table.note(What::Free, index, stack);
             shared.table.counters.freed_and_settled(bytes, size, pool, category);
             shared.table.release(index);
         } else {
+            shared.table.note(What::FreeRequested, index, stack);
             shared.table.counters.freed(bytes, size, pool, category);
             shared.table.set(index, State::Pending);
             shared.pending.push(Pending { active: true, ..Pending::new(index, waits) });

@@ -6,6 +6,7 @@
 //! hole.
 
 use crate::bins::Bins;
+use crate::history::{History, What};
 use crate::stats::{Counters, Pool};
 use crate::{Category, Search};
 use std::panic::Location;
@@ -46,7 +47,7 @@ pub(crate) struct Record {
 /// What the report says about a live or pending block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag {
-    /// Bytes asked for.
+    /// Bytes asked for; 0 while nobody has the block, and for the parts of a pending one.
     pub(crate) bytes: usize,
     /// The line that asked.
     pub(crate) site: &'static Location<'static>,
@@ -73,6 +74,8 @@ pub(crate) struct Region {
     pub(crate) pool: Pool,
     /// Whether its pieces lie anywhere, with nothing in between that could be a hole.
     scattered: bool,
+    /// Whether it ever grew by pages; else each piece that it took from the device is a segment.
+    pub(crate) paged: bool,
 }
 
 pub(crate) struct Table {
@@ -83,19 +86,30 @@ pub(crate) struct Table {
     nobody: Tag,
     /// Kept here, so that the bins can count.
     pub(crate) counters: Counters,
+    /// Where it is kept, so that blocks can tell. Here for the same reason.
+    pub(crate) history: Option<Box<History>>,
 }
 
 impl Table {
     pub(crate) fn new() -> Table {
         let nobody = Tag { bytes: 0, site: Location::caller(), category: Category::Temporaries };
-        Table { records: Vec::new(), unused: NONE, regions: Vec::new(), owners: 0, nobody, counters: Counters::default() }
+        Table {
+            records: Vec::new(),
+            unused: NONE,
+            regions: Vec::new(),
+            owners: 0,
+            nobody,
+            counters: Counters::default(),
+            history: None,
+        }
     }
 
     /// A new region, with its first address; `None` where pieces lie wherever the driver puts them.
     pub(crate) fn add_region(&mut self, base: Option<u64>, pool: Pool, pinned: bool) -> u16 {
         let bins = (0..self.owners).map(|_| Bins::new()).collect();
         let scattered = base.is_none();
-        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, bins, holes: Vec::new(), pinned, pool, scattered });
+        let (base, paged) = (base.unwrap_or(0), false);
+        self.regions.push(Region { base, last: NONE, bins, holes: Vec::new(), pinned, pool, scattered, paged });
         (self.regions.len() - 1) as u16
     }
     pub(crate) fn get(&self, index: u32) -> &Record {
@@ -171,7 +185,8 @@ impl Table {
             self.merge(prev);
             index = prev;
         }
-        self.set(index, State::Idle);
+        let this = self.at(index);
+        (this.state, this.tag.bytes) = (State::Idle, 0);
         let region = &mut self.regions[region as usize];
         region.bins[owner as usize].push(&mut self.records, index);
         self.counters.idle_pushed(self.records[index as usize].size, region.pool);
@@ -190,6 +205,8 @@ impl Table {
     pub(crate) fn settled(&mut self, index: u32, active: bool) {
         if active {
             self.counters.settled(self.get(index).size, self.pool(index));
+            self.note(What::FreeCompleted, index, None);
+            self.at(index).tag.bytes = 0;
         }
     }
     /// Whether its pages stay where they are.
@@ -393,6 +410,20 @@ mod tests {
         assert_eq!(records.iter().filter(|r| r.state == State::Hole).count(), table.regions[0].holes.len());
         let idle: usize = (0..table.owners()).map(|owner| table.idle_of(0, owner).len()).sum();
         assert_eq!(records.iter().filter(|r| r.state == State::Idle).count(), idle);
+    }
+
+    #[test]
+    fn a_piece_that_nobody_has_asks_for_nothing() {
+        let mut table = Table::new();
+        table.add_region(Some(512), Pool::Large, false);
+        table.add_owner(0);
+        let index = table.append(UNIT, 0, 0, false);
+        table.set_tag(index, Tag { bytes: 7, ..table.nobody });
+        table.release(index);
+        let again = table.find(512, 0, 0, Search::BestFit).unwrap();
+        table.hold(again);
+        table.trim(again, 512, true);
+        assert_eq!((table.get(again).state, table.get(again).tag.bytes), (State::Live, 0));
     }
 
     proptest! {
