@@ -115,8 +115,15 @@ impl Allocator {
             return Err(AllocError::WrongDevice { block, stream });
         }
         let home = &stream.inner;
-        let (index, mut shared) = self.find(&ask, stream)?;
-        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site: ask.site, category });
+        let (tag, stack) = (Tag { bytes: ask.bytes, site: ask.site, category }, core.stack());
+        let (index, mut shared) = match self.find(&ask, stream) {
+            Ok(found) => found,
+            Err(error) => {
+                core.note_refusal(&error, tag, home.id, &stack);
+                return Err(error);
+            }
+        };
+        let (id, address) = shared.hand_out(index, home.id, tag, stack);
         let home = shared.handle(home);
         drop(shared);
         let address = if index == NONE { core.base } else { address };

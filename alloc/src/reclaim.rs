@@ -9,6 +9,7 @@ impl Core {
     /// Waits for everything that is not live, merges it under `owner`, and gives up to about `need` bytes of whole pages back.
     pub(crate) fn reclaim(&self, pages: &mut Pages, need: usize, owner: u32) -> Result<()> {
         self.retire(pages, true);
+        pages.asker = owner;
         let (mut shared, mut clear) = self.settle(owner)?;
         let table = &mut shared.table;
         // Largest first, for the fewest calls.
