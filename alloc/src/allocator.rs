@@ -107,6 +107,7 @@ impl Allocator {
         let region = core.policy.zone(size, category) as u16;
         self.serve(Ask { bytes, size, region, site }, stream, category)
     }
+    #[inline(always)]
     pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category) -> Result<Block> {
         let core = &*self.core;
         core.check()?;
@@ -130,7 +131,7 @@ impl Allocator {
         Ok(Block::new(home, address, ask.bytes, id, index, category))
     }
     /// A live piece for a request, not counted yet, and the short lock.
-    #[inline]
+    #[inline(always)]
     fn find(&self, ask: &Ask, stream: &Stream) -> Result<(u32, Guard<'_, Shared>)> {
         let core = &*self.core;
         let mut shared = core.shared.lock();

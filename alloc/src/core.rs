@@ -89,7 +89,7 @@ const SPARE: usize = 4096;
 
 impl Shared {
     /// Counts and numbers a block that was just taken; returns its id and address.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag, stack: Option<Stack>) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
@@ -108,7 +108,7 @@ impl Shared {
         (id, address)
     }
     /// Makes a block idle, and counts it.
-    #[inline]
+    #[inline(always)]
     fn take_back(&mut self, freed: &Freed, stack: Option<Stack>) {
         let Freed { index, bytes, id, category, .. } = *freed;
         if let Some(log) = &mut self.log {
@@ -135,13 +135,13 @@ impl Shared {
         self.pending.push(Pending { active: true, ..Pending::new(index, waits) });
     }
     /// A handle of a stream for a block.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn handle(&mut self, stream: &Arc<StreamInner>) -> Arc<StreamInner> {
         let spare = self.streams[stream.id as usize].as_mut().and_then(|open| open.spare.as_mut()?.pop());
         spare.unwrap_or_else(|| stream.clone())
     }
     /// Keeps a block's handle for the next one; returns it if it is not kept. It is never dropped under the lock.
-    #[inline]
+    #[inline(always)]
     fn keep_handle(&mut self, home: Arc<StreamInner>) -> Option<Arc<StreamInner>> {
         match self.streams[home.id as usize].as_mut().and_then(|open| open.spare.as_mut()) {
             Some(spare) if spare.len() < SPARE => spare.push(home),
@@ -357,7 +357,7 @@ impl Core {
     }
 
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
         if let Some(index) = shared.table.take_recent(ask.size, ask.region, owner) {
             return Some(index);
