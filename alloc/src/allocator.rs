@@ -107,6 +107,7 @@ impl Allocator {
         let region = core.policy.zone(size, category) as u16;
         self.serve(Ask { bytes, size, region, site }, stream, category)
     }
+    #[inline(always)]
     pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category) -> Result<Block> {
         let core = &*self.core;
         core.check()?;
@@ -115,15 +116,22 @@ impl Allocator {
             return Err(AllocError::WrongDevice { block, stream });
         }
         let home = &stream.inner;
-        let (index, mut shared) = self.find(&ask, stream)?;
-        let (id, address) = shared.hand_out(index, home.id, Tag { bytes: ask.bytes, site: ask.site, category });
+        let (tag, stack) = (Tag { bytes: ask.bytes, site: ask.site, category }, core.stack());
+        let (index, mut shared) = match self.find(&ask, stream) {
+            Ok(found) => found,
+            Err(error) => {
+                core.note_refusal(&error, tag, home.id, &stack);
+                return Err(error);
+            }
+        };
+        let (id, address) = shared.hand_out(index, home.id, tag, stack);
         let home = shared.handle(home);
         drop(shared);
         let address = if index == NONE { core.base } else { address };
         Ok(Block::new(home, address, ask.bytes, id, index, category))
     }
     /// A live piece for a request, not counted yet, and the short lock.
-    #[inline]
+    #[inline(always)]
     fn find(&self, ask: &Ask, stream: &Stream) -> Result<(u32, Guard<'_, Shared>)> {
         let core = &*self.core;
         let mut shared = core.shared.lock();

@@ -4,6 +4,7 @@
 //! Locks are taken in the order slow → a block's uses → a stream's newest mark → short; no driver call that waits is made under
 //! the short one.
 
+use crate::history::{Stack, What};
 use crate::hooks::Hooks;
 use crate::ladder::Ask;
 use crate::log::Log;
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) poison: bool,
     /// Where zero-byte blocks lie.
     pub(crate) base: u64,
+    /// Whether a history with whole stacks is kept.
+    pub(crate) stacks: AtomicBool,
     failed: AtomicBool,
     deferred: Mutex<Option<SourceError>>,
 }
@@ -86,8 +89,8 @@ const SPARE: usize = 4096;
 
 impl Shared {
     /// Counts and numbers a block that was just taken; returns its id and address.
-    #[inline]
-    pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag) -> (u64, u64) {
+    #[inline(always)]
+    pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag, stack: Option<Stack>) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
         if let Some(log) = &mut self.log {
@@ -98,14 +101,15 @@ impl Shared {
             return (id, 0);
         }
         self.table.set_tag(index, tag);
+        self.table.note(What::Alloc, index, stack);
         let Record { address, size, .. } = *self.table.get(index);
         let pool = self.table.pool(index);
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
         (id, address)
     }
     /// Makes a block idle, and counts it.
-    #[inline]
-    fn take_back(&mut self, freed: &Freed) {
+    #[inline(always)]
+    fn take_back(&mut self, freed: &Freed, stack: Option<Stack>) {
         let Freed { index, bytes, id, category, .. } = *freed;
         if let Some(log) = &mut self.log {
             log.push(LogEvent::Free { id: log.number(id) });
@@ -114,28 +118,30 @@ impl Shared {
             return self.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
         }
         let (size, pool) = (self.table.get(index).size, self.table.pool(index));
+        self.table.note(What::Free, index, stack);
         self.table.counters.freed_and_settled(bytes, size, pool, category);
         self.table.give_back(index);
     }
     /// Makes a block pending, and counts it.
-    fn wait_for(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>) {
+    fn wait_for(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>, stack: Option<Stack>) {
         let Freed { index, bytes, id, category, .. } = *freed;
         if let Some(log) = &mut self.log {
             log.push(LogEvent::Free { id: log.number(id) });
         }
         let (size, pool) = (self.table.get(index).size, self.table.pool(index));
+        self.table.note(What::FreeRequested, index, stack);
         self.table.counters.freed(bytes, size, pool, category);
         self.table.set(index, State::Pending);
         self.pending.push(Pending { active: true, ..Pending::new(index, waits) });
     }
     /// A handle of a stream for a block.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn handle(&mut self, stream: &Arc<StreamInner>) -> Arc<StreamInner> {
         let spare = self.streams[stream.id as usize].as_mut().and_then(|open| open.spare.as_mut()?.pop());
         spare.unwrap_or_else(|| stream.clone())
     }
     /// Keeps a block's handle for the next one; returns it if it is not kept. It is never dropped under the lock.
-    #[inline]
+    #[inline(always)]
     fn keep_handle(&mut self, home: Arc<StreamInner>) -> Option<Arc<StreamInner>> {
         match self.streams[home.id as usize].as_mut().and_then(|open| open.spare.as_mut()) {
             Some(spare) if spare.len() < SPARE => spare.push(home),
@@ -184,6 +190,7 @@ impl Core {
             hooks: Hooks::default(),
             poison: config.poison,
             base: base.unwrap_or(ALIGN as u64),
+            stacks: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             deferred: Mutex::new(None),
         }))
@@ -272,8 +279,9 @@ impl Core {
         // stream, which nobody can reach without that lock. After that the core is used only through `home` again.
         let core = unsafe { &*Arc::as_ptr(&home.core) };
         if uses.is_none() && !core.poison {
+            let stack = core.stack();
             let mut shared = core.shared.lock();
-            shared.take_back(freed);
+            shared.take_back(freed, stack);
             let left = shared.keep_handle(home);
             drop(shared);
             return drop(left);
@@ -291,11 +299,12 @@ impl Core {
         if core.poison && freed.index != NONE {
             core.overwrite(&home, freed, uses.as_deref());
         }
+        let stack = core.stack();
         let mut shared = core.shared.lock();
         if waits.is_empty() || freed.index == NONE {
-            shared.take_back(freed);
+            shared.take_back(freed, stack);
         } else {
-            shared.wait_for(freed, waits);
+            shared.wait_for(freed, waits, stack);
         }
         drop(shared);
         // The last handle of a stream may go here, and its end takes the short lock.
@@ -348,7 +357,7 @@ impl Core {
     }
 
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
         if let Some(index) = shared.table.take_recent(ask.size, ask.region, owner) {
             return Some(index);

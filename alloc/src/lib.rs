@@ -29,6 +29,7 @@
 mod allocator;
 mod bins;
 mod block;
+mod capture;
 mod category;
 #[cfg(test)]
 mod checks;
@@ -36,6 +37,7 @@ mod copy;
 mod core;
 mod error;
 mod growth;
+mod history;
 mod hooks;
 mod host_stats;
 mod ladder;
@@ -71,6 +73,7 @@ pub use block::{Block, Read, Write};
 pub use category::Category;
 pub use copy::{copy, download, fill, upload, upload_pinned};
 pub use error::{AllocError, OomReport, SourceError};
+pub use history::HistoryConfig;
 pub use hooks::ReclaimHook;
 pub use host_stats::HostMemoryStats;
 pub use log::LogEvent;

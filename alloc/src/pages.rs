@@ -3,6 +3,7 @@
 //! A page that moves is mapped at its new address first and *leaves* the old one later, once the device has finished with it.
 //! Between, it has two addresses, of which no block has the old one.
 
+use crate::history::What;
 use crate::mark::Mark;
 use crate::stats::Pool;
 use crate::{Handle, Source, SourceError, SourceKind};
@@ -29,6 +30,10 @@ pub(crate) struct Pages {
     pub(crate) mapped: usize,
     /// Not counted yet, by pool.
     pub(crate) changes: [Change; 2],
+    /// Ranges mapped and unmapped, for the history; not noted yet.
+    pub(crate) moves: Vec<(What, u64, usize)>,
+    /// Id of the stream that they are for.
+    pub(crate) asker: u32,
     /// Driver calls that took, gave or moved memory.
     pub(crate) calls: u64,
 }
@@ -76,8 +81,8 @@ struct Leaving {
 impl Pages {
     pub(crate) fn new(source: &dyn Source) -> Pages {
         let granularity = source.info().granularity.max(1);
-        let (ranges, pages, leaving) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Pages { ranges, pages, leaving, granularity, mapped: 0, changes: Default::default(), calls: 0 }
+        let (ranges, pages, leaving, moves) = Default::default();
+        Pages { ranges, pages, leaving, granularity, mapped: 0, changes: Default::default(), moves, asker: 0, calls: 0 }
     }
 
     /// Reserves addresses for the next region: many times the device's memory, since pages that move leave gaps behind, and less
@@ -157,7 +162,12 @@ impl Pages {
                 let _ = source.unmap(*address, *bytes);
             }
             if done > 0 {
+                // Only what stays is worth telling.
+                let moves = self.moves.len();
                 let _ = self.unmap(source, from, done);
+                self.moves.truncate(moves);
+                let left: Vec<_> = self.list(from, done).map(|(address, bytes)| (What::Mapped, address, bytes)).collect();
+                self.moves.extend(left);
             }
             return result;
         }
@@ -166,7 +176,9 @@ impl Pages {
                 count(&mut self.changes[pool as usize].moved_here, bytes);
             }
             self.pages.insert(address, Page { bytes, handle, pool });
+            self.moves.push((What::Unmapped, old, bytes));
         }
+        self.moves.push((What::Mapped, at, (from - at) as usize + fresh));
         Ok(())
     }
 
@@ -190,6 +202,7 @@ impl Pages {
         self.calls += 1;
         let address = source.allocate(bytes)?;
         self.pages.insert(address, Page { bytes, handle: Handle(address), pool });
+        self.moves.push((What::Mapped, address, bytes));
         self.mapped += bytes;
         count(&mut self.changes[pool as usize].taken, bytes);
         Ok(address)
@@ -246,6 +259,10 @@ impl Pages {
             };
             self.pages.remove(&address);
             self.mapped -= size;
+            match self.moves.last_mut() {
+                Some((What::Unmapped, last, bytes)) if *last + *bytes as u64 == address => *bytes += size,
+                _ => self.moves.push((What::Unmapped, address, size)),
+            }
             count(&mut self.changes[pool as usize].given, size);
             result = result.and(gone);
         }
@@ -267,6 +284,15 @@ impl Pages {
             run = Some((*address, bytes + size));
         }
         run
+    }
+    /// Every page, by address.
+    pub(crate) fn all(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        self.pages.iter().map(|(address, page)| *address..*address + page.bytes as u64)
+    }
+    /// The addresses of a region.
+    pub(crate) fn range(&self, region: u16) -> std::ops::Range<u64> {
+        let (base, bytes) = self.ranges[region as usize];
+        base..base + bytes as u64
     }
     /// The pages of a run, by address.
     pub(crate) fn list(&self, at: u64, bytes: usize) -> impl Iterator<Item = (u64, usize)> {

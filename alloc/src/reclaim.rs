@@ -13,6 +13,7 @@ impl Core {
         if pages.is_leaving() {
             return self.check();
         }
+        pages.asker = owner;
         let (mut shared, mut clear) = self.settle(owner)?;
         let table = &mut shared.table;
         // Largest first, for the fewest calls.

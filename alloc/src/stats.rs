@@ -8,6 +8,7 @@ mod map;
 pub(crate) use counters::{Counters, Pool};
 
 use crate::core::Shared;
+use crate::history::Event;
 use crate::pages::Pages;
 use crate::table::{Record, State};
 use crate::{Category, Stat};
@@ -157,8 +158,13 @@ impl Shared {
         let free_pages = idle.filter_map(whole).map(|(_, bytes)| bytes).sum();
         MemoryStats { largest_free: self.table.largest_idle(), pending, free_pages, ..self.table.counters.snapshot() }
     }
-    /// Counts what the driver gave or took, and what moved, since the last time.
+    /// Counts what the driver gave or took, and what moved, since the last time; the history keeps it.
     pub(crate) fn note_pages(&mut self, pages: &mut Pages) {
+        for (what, address, bytes) in pages.moves.drain(..) {
+            if let Some(history) = &mut self.table.history {
+                history.push(Event::new(what, address, bytes, pages.asker));
+            }
+        }
         let counters = &mut self.table.counters;
         counters.driver_calls = pages.calls;
         for (pool, change) in [Pool::Small, Pool::Large].into_iter().zip(std::mem::take(&mut pages.changes)) {

@@ -91,9 +91,8 @@ impl Core {
         let entry = shared.pending.remove(at);
         if self.cuts(shared.table.get(index).size, ask.size) {
             let rest = shared.table.split(index, ask.size);
-            let pool = shared.table.pool(rest);
             if entry.active {
-                shared.table.counters.pending_split(pool);
+                shared.table.pending_split(index);
             }
             shared.pending.push(Pending { active: entry.active, ..Pending::new(rest, entry.waits) });
         }

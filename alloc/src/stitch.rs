@@ -72,6 +72,7 @@ impl Core {
     /// Serves a request by adding pages where its region grows: free ones as far as new ones would take too much, new ones within
     /// the limit. `None` if there are not enough of both.
     pub(crate) fn extend(&self, pages: &mut Pages, ask: &Ask, stream: &Arc<StreamInner>, means: Means) -> Result<Option<u32>> {
+        pages.asker = stream.id;
         let mut means = means;
         loop {
             // Declared before the lock, so that no stream ends under it.
@@ -131,6 +132,7 @@ impl Core {
             && ask.size.saturating_add(coarse) <= means.room;
         let page = if generous { coarse } else { granularity };
         let place = Place { region: ask.region, owner, page, granularity, end: pages.end(ask.region) };
+        shared.table.regions[ask.region as usize].paged |= matches!(growth, Growth::Pages { .. });
         let may_stitch = matches!(growth, Growth::Pages { .. }) && means.donors != Donors::Nobody;
         // The second way moves more pages, so it comes only when the policy has no say any more.
         let ways = Plan::of(growth, &shared.table, ask.size, place).into_iter().take(if means.freely { 2 } else { 1 });
@@ -178,6 +180,12 @@ impl Core {
             Ok(marks)
         });
         let mut shared = self.shared.lock();
+        if result.is_ok() {
+            // Before the pages are noted: a block is done with while its address is still memory.
+            for donor in &donors {
+                shared.table.settled(donor.index, donor.waits.as_ref().is_some_and(|(_, active)| *active));
+            }
+        }
         shared.note_pages(pages);
         match result {
             Ok(marks) => {
@@ -185,9 +193,6 @@ impl Core {
                     shared.stitches_at_peak += 1;
                     shared.table.counters.stitches += 1;
                     shared.table.counters.stitched_bytes += moved.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
-                }
-                for donor in &donors {
-                    shared.table.settled(donor.index, donor.waits.as_ref().is_some_and(|(_, active)| *active));
                 }
                 let index = grown.join(&mut shared.table);
                 self.cut(&mut shared, index, ask.size);
@@ -368,8 +373,7 @@ impl Shared {
     }
     fn count_split(&mut self, index: u32, waits: &Option<Waiting>) {
         if let Some((_, true)) = waits {
-            let pool = self.table.pool(index);
-            self.table.counters.pending_split(pool);
+            self.table.pending_split(index);
         }
     }
     /// Makes a piece idle again, or pending if it waits for something.

@@ -6,6 +6,7 @@
 //! hole.
 
 use crate::bins::{Bins, bin_of};
+use crate::history::{History, What};
 use crate::stats::{Counters, Pool};
 use crate::{Category, Search};
 use std::panic::Location;
@@ -48,7 +49,7 @@ pub(crate) struct Record {
 /// What the report says about a live or pending block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag {
-    /// Bytes asked for.
+    /// Bytes asked for; 0 while nobody has the block, and for the parts of a pending one.
     pub(crate) bytes: usize,
     /// The line that asked.
     pub(crate) site: &'static Location<'static>,
@@ -88,6 +89,8 @@ pub(crate) struct Region {
     pub(crate) pool: Pool,
     /// Whether its pieces lie anywhere, with nothing in between that could be a hole.
     scattered: bool,
+    /// Whether it ever grew by pages; else each piece that it took from the device is a segment.
+    pub(crate) paged: bool,
 }
 
 pub(crate) struct Table {
@@ -100,6 +103,8 @@ pub(crate) struct Table {
     pub(crate) keeps_recent: bool,
     /// Kept here, so that the bins can count.
     pub(crate) counters: Counters,
+    /// Where it is kept, so that blocks can tell. Here for the same reason.
+    pub(crate) history: Option<Box<History>>,
 }
 
 impl Table {
@@ -113,6 +118,7 @@ impl Table {
             nobody,
             keeps_recent: true,
             counters: Counters::default(),
+            history: None,
         }
     }
 
@@ -120,7 +126,8 @@ impl Table {
     pub(crate) fn add_region(&mut self, base: Option<u64>, pool: Pool, pinned: bool) -> u16 {
         let owners = (0..self.owners).map(|_| Owner::new()).collect();
         let scattered = base.is_none();
-        self.regions.push(Region { base: base.unwrap_or(0), last: NONE, owners, holes: Vec::new(), pinned, pool, scattered });
+        let (base, paged) = (base.unwrap_or(0), false);
+        self.regions.push(Region { base, last: NONE, owners, holes: Vec::new(), pinned, pool, scattered, paged });
         (self.regions.len() - 1) as u16
     }
     #[inline]
@@ -232,7 +239,8 @@ impl Table {
                 self.forget(index);
             }
             (false, false) => {
-                self.set(index, State::Idle);
+                let this = self.at(index);
+                (this.state, this.tag.bytes) = (State::Idle, 0);
                 let region = &mut self.regions[region as usize];
                 region.owners[owner as usize].bins.push(&mut self.records, index);
                 self.counters.idle_pushed(size, region.pool);
@@ -246,7 +254,7 @@ impl Table {
             return self.release(index);
         }
         let record = self.at(index);
-        record.state = State::Recent;
+        (record.state, record.tag.bytes) = (State::Recent, 0);
         let (region, owner) = (record.region, record.owner);
         let recent = &mut self.regions[region as usize].owners[owner as usize].recent;
         let before = std::mem::replace(recent, index);
@@ -325,6 +333,8 @@ impl Table {
     pub(crate) fn settled(&mut self, index: u32, active: bool) {
         if active {
             self.counters.settled(self.get(index).size, self.pool(index));
+            self.note(What::FreeCompleted, index, None);
+            self.at(index).tag.bytes = 0;
         }
     }
     /// Whether its pages stay where they are.
@@ -525,6 +535,20 @@ mod tests {
         assert_eq!(records.iter().filter(|r| r.state == State::Hole).count(), table.regions[0].holes.len());
         let idle: usize = (0..table.owners()).map(|owner| table.idle_of(0, owner).len()).sum();
         assert_eq!(records.iter().filter(|r| r.state == State::Idle).count(), idle);
+    }
+
+    #[test]
+    fn a_piece_that_nobody_has_asks_for_nothing() {
+        let mut table = Table::new();
+        table.add_region(Some(512), Pool::Large, false);
+        table.add_owner(0);
+        let index = table.append(UNIT, 0, 0, false);
+        table.set_tag(index, Tag { bytes: 7, ..table.nobody });
+        table.release(index);
+        let again = table.find(512, 0, 0, Search::BestFit).unwrap();
+        table.hold(again);
+        table.trim(again, 512, true);
+        assert_eq!((table.get(again).state, table.get(again).tag.bytes), (State::Live, 0));
     }
 
     proptest! {

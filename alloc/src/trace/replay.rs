@@ -42,7 +42,8 @@ pub(super) fn replay(snapshot: &Snapshot, device: usize) -> Result<Trace, Format
     let mut steps = Vec::new();
     let mut ids = 0..;
     let mut id = || ids.next().unwrap_or(u64::MAX);
-    for (at, entry) in entries.iter().enumerate() {
+    // Nobody asked for a block of 0 bytes: such an entry holds what is left of a freed one.
+    for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.size > 0) {
         match entry.action {
             Action::Alloc => match seen.get(&entry.addr) {
                 Some(Seen::Live(_)) => {

@@ -2,7 +2,8 @@
 
 use super::Device;
 use crate::{Error, Result};
-use kiln_alloc::{Allocator, HostMemoryStats, LogEvent, MemoryInfo, MemoryStats, PinnedPool};
+use kiln_alloc::snapshot::Snapshot;
+use kiln_alloc::{Allocator, HistoryConfig, HostMemoryStats, LogEvent, MemoryInfo, MemoryStats, PinnedPool};
 use std::collections::BTreeMap;
 
 impl Device {
@@ -139,5 +140,27 @@ impl Device {
     /// Stops recording and returns the events.
     pub fn take_event_log(&self) -> Vec<LogEvent> {
         self.0.allocator.take_log()
+    }
+    /// Keeps the last allocations, frees and driver calls in a ring, some 30 ns each; as `torch.cuda.memory._record_memory_history`.
+    pub fn record_memory_history(&self, config: HistoryConfig) {
+        self.0.allocator.record_history(config);
+    }
+    /// Stops keeping them, and forgets them.
+    pub fn stop_memory_history(&self) {
+        self.0.allocator.stop_history();
+    }
+    /// Every segment and block now, with the line that asked, and the history if one is kept: in PyTorch's terms.
+    pub fn memory_snapshot(&self) -> Snapshot {
+        self.0.allocator.snapshot()
+    }
+    /// Writes a [`memory_snapshot`](Device::memory_snapshot) as a pickle that <https://pytorch.org/memory_viz> and
+    /// `python -m torch.cuda._memory_viz` open.
+    ///
+    /// # Errors
+    /// What the system says about the file.
+    pub fn dump_memory_snapshot(&self, path: impl AsRef<std::path::Path>) -> Result<()> {
+        let path = path.as_ref();
+        let failed = |error| Error::Argument { op: "dump_memory_snapshot", message: format!("{}: {error}", path.display()) };
+        self.0.allocator.snapshot_to(path).map_err(failed)
     }
 }
