@@ -3,9 +3,11 @@
 mod support;
 
 use clap::Parser;
+use kiln::alloc::HistoryConfig;
 use kiln::nn::{Gelu, Linear, Sequential};
 use kiln::prelude::*;
 use kiln::{Category, Error};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use support::{cli, say::out};
 
@@ -18,6 +20,9 @@ struct Args {
     /// Rows of the batch.
     #[arg(long, default_value_t = 4096, value_parser = cli::positive)]
     batch: usize,
+    /// Write a snapshot for <https://pytorch.org/memory_viz> to this file, taken where memory is fullest.
+    #[arg(long)]
+    snapshot: Option<PathBuf>,
 }
 
 const WIDTH: usize = 256;
@@ -39,7 +44,7 @@ fn model(params: &Params) -> Result<Vec<Sequential>> {
     Ok(pieces)
 }
 
-fn step(model: &[Sequential], x: &Tensor, checkpointed: bool) -> Result<()> {
+fn step(model: &[Sequential], x: &Tensor, checkpointed: bool, snapshot: Option<&Path>) -> Result<()> {
     let mut h = x.clone();
     for piece in model {
         h = if checkpointed { checkpoint(piece, &h)? } else { piece.forward(&h)? };
@@ -47,6 +52,9 @@ fn step(model: &[Sequential], x: &Tensor, checkpointed: bool) -> Result<()> {
     let loss = h.square()?.mean_all()?;
     if checkpointed {
         print_places(x.device());
+    }
+    if let Some(path) = snapshot {
+        x.device().dump_memory_snapshot(path)?;
     }
     loss.backward()
 }
@@ -67,13 +75,16 @@ fn run(args: &Args) -> Result<()> {
     let device = args.place.open()?;
     device.set_memory_limit(args.place.budget.or(Some(128 << 20)));
     device.reserve(64 << 20)?; // one piece ahead of need, instead of many as the first step grows
+    if args.snapshot.is_some() {
+        device.record_memory_history(HistoryConfig::default());
+    }
     let params = Params::new(&device);
     let model = model(&params)?;
     let mut optimizer = AdamW::new(params.trainable(), AdamWConfig::default())?;
     let x = Tensor::randn((args.batch, WIDTH), DType::F32, &device)?;
 
     // Running out is an error like any other: what the step took is free again once its tensors are dropped.
-    match step(&model, &x, false) {
+    match step(&model, &x, false, None) {
         Err(Error::OutOfMemory { op, report }) => {
             out(&format!("the step did not fit, in {}:\n{report}", op.unwrap_or("no op")));
             let largest = report.categories.first().map_or("nothing", |(category, _)| category.name());
@@ -83,7 +94,7 @@ fn run(args: &Args) -> Result<()> {
         other => other?,
     }
     device.reset_peak_memory_stats();
-    step(&model, &x, true)?;
+    step(&model, &x, true, args.snapshot.as_deref())?;
     optimizer.step()?;
     optimizer.zero_grad();
     out(&format!("\nthe step fits, in {:.2} MiB at most\n", device.max_memory_allocated() as f64 / MIB));
