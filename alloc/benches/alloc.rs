@@ -5,7 +5,7 @@
 
 use clap::Parser;
 use kiln_alloc::sources::{CudaSource, HostSource, SimulatedSource};
-use kiln_alloc::{Allocator, AllocatorConfig, Block, Category, Result, Source, Stream};
+use kiln_alloc::{Allocator, AllocatorConfig, Block, Category, HistoryConfig, Result, Source, Stream};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
@@ -34,15 +34,24 @@ enum Mode {
     Bare,
     /// Each block is also used once, by a write token on its stream.
     Ticks,
-    /// The event log is on.
+    /// The log of allocations and frees is on, which forgets nothing.
     Log,
+    /// The history is on: a ring of everything that happens, with times and lines.
+    History,
 }
 
 impl Mode {
-    const ALL: [Mode; 3] = [Mode::Bare, Mode::Ticks, Mode::Log];
+    const ALL: [Mode; 4] = [Mode::Bare, Mode::Ticks, Mode::Log, Mode::History];
 
+    fn start(self, allocator: &Allocator) {
+        match self {
+            Mode::Log => allocator.start_log(),
+            Mode::History => allocator.record_history(HistoryConfig::default()),
+            Mode::Bare | Mode::Ticks => {}
+        }
+    }
     fn of(self, name: &'static str) -> String {
-        name.to_string() + ["", "+ticks", "+log"][self as usize]
+        name.to_string() + ["", "+ticks", "+log", "+history"][self as usize]
     }
 }
 
@@ -121,9 +130,7 @@ impl Bench {
         let allocator = self.allocator()?;
         let stream = allocator.compute_stream();
         let ns = median(self.rounds, |rounds| {
-            if let Mode::Log = mode {
-                allocator.start_log();
-            }
+            mode.start(&allocator);
             (0..rounds).try_for_each(|_| self.block(&allocator, stream, bytes, mode).map(drop))
         })?;
         Row { bytes: Some(bytes), ns, ..self.row("alloc_pair", mode.of("pair")) }.print(&allocator);
@@ -147,9 +154,7 @@ impl Bench {
             live.push(Some(self.block(&allocator, stream, random() % most + 1, mode)?));
         }
         let ns = median(self.rounds, |rounds| {
-            if let Mode::Log = mode {
-                allocator.start_log();
-            }
+            mode.start(&allocator);
             (0..rounds).try_for_each(|_| {
                 let slot = random() % LIVE;
                 live[slot] = None;

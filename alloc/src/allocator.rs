@@ -242,10 +242,15 @@ impl Allocator {
     pub fn start_log(&self) {
         let mut shared = self.core.shared.lock();
         shared.log = Some(Log::new(shared.next_id));
+        shared.note_recording();
     }
     /// Stops recording and returns the events.
     pub fn take_log(&self) -> Vec<LogEvent> {
-        self.core.shared.lock().log.take().map(Log::into_events).unwrap_or_default()
+        let mut shared = self.core.shared.lock();
+        let log = shared.log.take();
+        shared.note_recording();
+        drop(shared);
+        log.map(Log::into_events).unwrap_or_default()
     }
 }
 

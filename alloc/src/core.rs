@@ -93,8 +93,8 @@ impl Shared {
     pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag, stack: Option<Stack>) -> (u64, u64) {
         let id = self.next_id;
         self.next_id += 1;
-        if let Some(log) = &mut self.log {
-            log.push(LogEvent::Alloc { id: log.number(id), bytes: tag.bytes, stream: StreamId(owner), category: tag.category });
+        if self.table.recording {
+            self.log_alloc(id, owner, tag);
         }
         if index == NONE {
             self.table.counters.allocated(tag.bytes, 0, Pool::Small, tag.category);
@@ -107,12 +107,28 @@ impl Shared {
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
         (id, address)
     }
+    #[cold]
+    fn log_alloc(&mut self, id: u64, owner: u32, tag: Tag) {
+        if let Some(log) = &mut self.log {
+            log.push(LogEvent::Alloc { id: log.number(id), bytes: tag.bytes, stream: StreamId(owner), category: tag.category });
+        }
+    }
+    #[cold]
+    fn log_free(&mut self, id: u64) {
+        if let Some(log) = &mut self.log {
+            log.push(LogEvent::Free { id: log.number(id) });
+        }
+    }
+    /// Says whether anybody writes events down; called when that changes.
+    pub(crate) fn note_recording(&mut self) {
+        self.table.recording = self.log.is_some() || self.table.history.is_some();
+    }
     /// Makes a block idle, and counts it.
     #[inline(always)]
     fn take_back(&mut self, freed: &Freed, stack: Option<Stack>) {
         let Freed { index, bytes, id, category, .. } = *freed;
-        if let Some(log) = &mut self.log {
-            log.push(LogEvent::Free { id: log.number(id) });
+        if self.table.recording {
+            self.log_free(id);
         }
         if index == NONE {
             return self.table.counters.freed_and_settled(bytes, 0, Pool::Small, category);
@@ -125,9 +141,7 @@ impl Shared {
     /// Makes a block pending, and counts it.
     fn wait_for(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>, stack: Option<Stack>) {
         let Freed { index, bytes, id, category, .. } = *freed;
-        if let Some(log) = &mut self.log {
-            log.push(LogEvent::Free { id: log.number(id) });
-        }
+        self.log_free(id);
         let (size, pool) = (self.table.get(index).size, self.table.pool(index));
         self.table.note(What::FreeRequested, index, stack);
         self.table.counters.freed(bytes, size, pool, category);
@@ -171,10 +185,9 @@ impl Core {
         let mut pages = Pages::new(&*source);
         let mut table = Table::new();
         table.keeps_recent = config.policy.search() == Search::LastThenBestFit;
-        let mut base = None;
-        for zone in Zone::ALL {
-            let range = pages.add_range(&*source)?;
-            base = base.or(range);
+        let ranges: [Option<u64>; Zone::ALL.len()] = pages.add_ranges(&*source)?;
+        let base = ranges[0];
+        for (zone, range) in Zone::ALL.into_iter().zip(ranges) {
             table.add_region(range, if zone == Zone::Small { Pool::Small } else { Pool::Large }, false);
         }
         table.counters.limit = config.limit;
@@ -368,7 +381,8 @@ impl Core {
     #[inline]
     pub(crate) fn take_by(&self, search: Search, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
         let mut found = shared.table.find(ask.size, ask.region, owner, search);
-        if !shared.pending.is_empty() {
+        // A capture must not ask for events.
+        if !shared.pending.is_empty() && !shared.table.regions[ask.region as usize].pinned {
             let exact = found.is_some_and(|index| shared.table.get(index).size == ask.size);
             if !exact && self.poll(shared) {
                 found = shared.table.find(ask.size, ask.region, owner, search);

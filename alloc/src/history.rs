@@ -156,6 +156,13 @@ impl Core {
     pub(crate) fn stack(&self) -> Option<Stack> {
         self.stacks.load(Ordering::Relaxed).then(capture)
     }
+    /// Starts or stops a history; returns the one before, which is not dropped under the lock.
+    fn set_history(&self, history: Option<Box<History>>) -> Option<Box<History>> {
+        let mut shared = self.shared.lock();
+        let before = std::mem::replace(&mut shared.table.history, history);
+        shared.note_recording();
+        before
+    }
     /// Keeps that a request was refused for want of memory, if a history is kept.
     pub(crate) fn note_refusal(&self, error: &AllocError, tag: Tag, stream: u32, stack: &Option<Stack>) {
         let AllocError::OutOfMemory(report) = error else { return };
@@ -172,15 +179,14 @@ impl Allocator {
     /// [`snapshot`](Allocator::snapshot) tells it.
     pub fn record_history(&self, config: HistoryConfig) {
         let history = Some(Box::new(History::new(config.capacity)));
-        let before = std::mem::replace(&mut self.core.shared.lock().table.history, history);
+        let before = self.core.set_history(history);
         self.core.stacks.store(config.stacks, Ordering::Relaxed);
         drop(before);
     }
     /// Stops it and lets go of what was kept.
     pub fn stop_history(&self) {
         self.core.stacks.store(false, Ordering::Relaxed);
-        let before = self.core.shared.lock().table.history.take();
-        drop(before);
+        drop(self.core.set_history(None));
     }
 }
 

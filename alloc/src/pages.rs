@@ -85,25 +85,33 @@ impl Pages {
         Pages { ranges, pages, leaving, granularity, mapped: 0, changes: Default::default(), moves, asker: 0, calls: 0 }
     }
 
-    /// Reserves addresses for the next region: many times the device's memory, since pages that move leave gaps behind, and less
-    /// where that is refused. `None` on a source that chooses addresses itself.
-    pub(crate) fn add_range(&mut self, source: &dyn Source) -> Result<Option<u64>> {
+    /// Reserves addresses for the next `N` regions: many times the device's memory each, since pages that move leave gaps behind, and
+    /// less where that is refused. `None` on a source that chooses addresses itself.
+    pub(crate) fn add_ranges<const N: usize>(&mut self, source: &dyn Source) -> Result<[Option<u64>; N]> {
         let info = source.info();
         if !info.virtual_memory {
-            self.ranges.push((0, 0));
-            return Ok(None);
+            self.ranges.extend([(0, 0); N]);
+            return Ok([None; N]);
         }
         let whole = info.capacity.next_multiple_of(self.granularity).max(self.granularity);
         let mut last = SourceError::OutOfMemory;
-        for times in [16, 4, 2, 1] {
-            let Some(range) = whole.checked_mul(times) else { continue };
-            match source.reserve(range) {
-                Ok(base) => {
-                    self.ranges.push((base, range));
-                    return Ok(Some(base));
+        for range in [16, 4, 2, 1].into_iter().filter_map(|times| whole.checked_mul(times)) {
+            let mut bases = Vec::new();
+            while bases.len() < N {
+                match source.reserve(range) {
+                    Ok(base) => bases.push(base),
+                    Err(error) => {
+                        last = error;
+                        break;
+                    }
                 }
-                Err(error) => last = error,
             }
+            if let Ok(bases) = <[u64; N]>::try_from(bases.as_slice()) {
+                self.ranges.extend(bases.map(|base| (base, range)));
+                return Ok(bases.map(Some));
+            }
+            // Nothing is mapped there, so an error could only say that the addresses are lost.
+            bases.into_iter().for_each(|base| drop(source.release_range(base, range)));
         }
         Err(last)
     }

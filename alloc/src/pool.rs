@@ -28,7 +28,7 @@ impl PrivatePool {
             }
             None => {
                 drop(shared);
-                let range = pages.add_range(&*core.source)?;
+                let [range] = pages.add_ranges(&*core.source)?;
                 core.shared.lock().table.add_region(range, Pool::Large, true)
             }
         };

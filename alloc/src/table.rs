@@ -41,6 +41,8 @@ pub(crate) struct Record {
     pub(crate) owner: u32,
     pub(crate) region: u16,
     pub(crate) state: State,
+    /// What it is counted as.
+    pub(crate) pool: Pool,
     /// Whether a segment begins here: it is never merged with what lies before.
     pub(crate) wall: bool,
     pub(crate) tag: Tag,
@@ -103,6 +105,8 @@ pub(crate) struct Table {
     pub(crate) keeps_recent: bool,
     /// Kept here, so that the bins can count.
     pub(crate) counters: Counters,
+    /// Whether there is a log or a history: one look on the path of a block.
+    pub(crate) recording: bool,
     /// Where it is kept, so that blocks can tell. Here for the same reason.
     pub(crate) history: Option<Box<History>>,
 }
@@ -118,6 +122,7 @@ impl Table {
             nobody,
             keeps_recent: true,
             counters: Counters::default(),
+            recording: false,
             history: None,
         }
     }
@@ -327,7 +332,7 @@ impl Table {
     /// What a block is counted as.
     #[inline]
     pub(crate) fn pool(&self, index: u32) -> Pool {
-        self.region(self.get(index).region).pool
+        self.get(index).pool
     }
     /// Counts a pending block that is done, or taken over. A piece that was idle before it was pending counts no more.
     pub(crate) fn settled(&mut self, index: u32, active: bool) {
@@ -392,6 +397,7 @@ impl Table {
             owner,
             region,
             state: State::Held,
+            pool: self.region(region).pool,
             wall,
             tag: self.nobody,
         });

@@ -7,7 +7,7 @@ impl Table {
     /// Keeps what happens to a block, if a history is kept.
     #[inline]
     pub(crate) fn note(&mut self, what: What, index: u32, stack: Option<Stack>) {
-        if self.history.is_some() {
+        if self.recording {
             self.note_now(what, index, stack);
         }
     }

@@ -123,7 +123,7 @@ impl Counters {
     }
 
     /// Counts a block of `size` bytes handed out for a request of `bytes`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn allocated(&mut self, bytes: usize, size: usize, pool: Pool, category: Category) {
         self.now.allocation.rise(pool, 1);
         self.now.allocated_bytes.rise(pool, rounded(bytes) as u64);
