@@ -117,7 +117,13 @@ impl Allocator {
         }
         let home = &stream.inner;
         let (tag, stack) = (Tag { bytes: ask.bytes, site: ask.site, category }, core.stack());
-        let (index, mut shared) = match self.find(&ask, stream) {
+        let mut shared = core.shared.lock();
+        if let Some((index, address)) = shared.table.again(ask.size, ask.region, home.id, &tag) {
+            let (id, home) = (shared.number(), shared.handle(home));
+            drop(shared);
+            return Ok(Block::new(home, address, ask.bytes, id, index, category));
+        }
+        let (index, mut shared) = match self.find(shared, &ask, stream) {
             Ok(found) => found,
             Err(error) => {
                 core.note_refusal(&error, tag, home.id, &stack);
@@ -132,9 +138,8 @@ impl Allocator {
     }
     /// A live piece for a request, not counted yet, and the short lock.
     #[inline(always)]
-    fn find(&self, ask: &Ask, stream: &Stream) -> Result<(u32, Guard<'_, Shared>)> {
+    fn find<'a>(&'a self, mut shared: Guard<'a, Shared>, ask: &Ask, stream: &Stream) -> Result<(u32, Guard<'a, Shared>)> {
         let core = &*self.core;
-        let mut shared = core.shared.lock();
         let found = match ask.size {
             0 => Some(NONE),
             // More than any device has must not reach the bins.
@@ -165,7 +170,7 @@ impl Allocator {
         self.core.check()?;
         if bytes > 0 {
             let ask = Ask { bytes, size: self.core.block_size(bytes)?, region: Zone::Large as u16, site: Location::caller() };
-            let (index, mut shared) = self.find(&ask, &self.compute)?;
+            let (index, mut shared) = self.find(self.core.shared.lock(), &ask, &self.compute)?;
             shared.table.release(index);
         }
         Ok(())

@@ -152,7 +152,10 @@ type NoteUse = fn(&mut Uses, &Arc<StreamInner>) -> Result<(), crate::SourceError
 impl Drop for Block {
     #[inline]
     fn drop(&mut self) {
-        let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let uses = match self.shared.get_mut() {
+            false => None,
+            true => self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).take(),
+        };
         let category = *self.category.get_mut();
         // SAFETY: the block is being dropped, and nothing uses `home` after this.
         let home = unsafe { ManuallyDrop::take(&mut self.home) };

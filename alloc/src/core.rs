@@ -89,10 +89,8 @@ const SPARE: usize = 4096;
 
 impl Shared {
     /// Counts and numbers a block that was just taken; returns its id and address.
-    #[inline(always)]
     pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag, stack: Option<Stack>) -> (u64, u64) {
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.number();
         if self.table.recording {
             self.log_alloc(id, owner, tag);
         }
@@ -106,6 +104,13 @@ impl Shared {
         let pool = self.table.pool(index);
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
         (id, address)
+    }
+    /// The id of a new block.
+    #[inline(always)]
+    pub(crate) fn number(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
     }
     #[cold]
     fn log_alloc(&mut self, id: u64, owner: u32, tag: Tag) {
@@ -124,7 +129,6 @@ impl Shared {
         self.table.recording = self.log.is_some() || self.table.history.is_some();
     }
     /// Makes a block idle, and counts it.
-    #[inline(always)]
     fn take_back(&mut self, freed: &Freed, stack: Option<Stack>) {
         let Freed { index, bytes, id, category, .. } = *freed;
         if self.table.recording {
@@ -294,7 +298,9 @@ impl Core {
         if uses.is_none() && !core.poison {
             let stack = core.stack();
             let mut shared = core.shared.lock();
-            shared.take_back(freed, stack);
+            if !shared.table.put(freed.index, freed.bytes, freed.category) {
+                shared.take_back(freed, stack);
+            }
             let left = shared.keep_handle(home);
             drop(shared);
             return drop(left);

@@ -281,6 +281,39 @@ impl Table {
         self.release(index);
         None
     }
+    /// The block that was freed last, live for a request, counted and all, if it has exactly its size: the way of most requests. Not
+    /// where events are written down. Returns its index and address.
+    #[inline(always)]
+    pub(crate) fn again(&mut self, size: usize, region: u16, owner: u32, tag: &Tag) -> Option<(u32, u64)> {
+        let recent = &mut self.regions.get_mut(region as usize)?.owners.get_mut(owner as usize)?.recent;
+        let index = *recent;
+        let record = self.records.get_mut(index as usize)?;
+        if record.size != size || self.recording {
+            return None;
+        }
+        *recent = NONE;
+        (record.state, record.tag) = (State::Live, *tag);
+        let (address, pool) = (record.address, record.pool);
+        self.counters.allocated(tag.bytes, size, pool, tag.category);
+        Some((index, address))
+    }
+    /// Takes a block of `bytes` bytes back that nothing uses any more, counted and all; whether it did, which it does not where events
+    /// are written down.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, index: u32, bytes: usize, category: u8) -> bool {
+        let Some(record) = self.records.get_mut(index as usize) else { return false };
+        if self.recording || !self.keeps_recent {
+            return false;
+        }
+        (record.state, record.tag.bytes) = (State::Recent, 0);
+        let Record { size, pool, region, owner, .. } = *record;
+        self.counters.freed_and_settled(bytes, size, pool, category);
+        let before = std::mem::replace(&mut self.regions[region as usize].owners[owner as usize].recent, index);
+        if before != NONE {
+            self.release(before);
+        }
+        true
+    }
     /// Merges the block that was freed last.
     pub(crate) fn flush(&mut self, region: u16, owner: u32) {
         // Nothing has size 0.

@@ -30,7 +30,7 @@ struct Tally {
 
 impl Tally {
     #[inline(always)]
-    fn rise(&mut self, pool: Pool, amount: u64) {
+    fn rise(&mut self, pool: Pool, amount: u64) -> u64 {
         let pool = pool as usize;
         self.current[pool] += amount;
         self.added[pool] += amount;
@@ -42,6 +42,7 @@ impl Tally {
         if all > self.peak[ALL] {
             self.peak[ALL] = all;
         }
+        all
     }
     #[inline(always)]
     fn fall(&mut self, pool: Pool, amount: u64) {
@@ -127,8 +128,10 @@ impl Counters {
     pub(crate) fn allocated(&mut self, bytes: usize, size: usize, pool: Pool, category: Category) {
         self.now.allocation.rise(pool, 1);
         self.now.allocated_bytes.rise(pool, rounded(bytes) as u64);
-        self.now.requested_bytes.rise(pool, bytes as u64);
-        self.high_water = self.high_water.max(self.requested());
+        let requested = self.now.requested_bytes.rise(pool, bytes as u64) as usize;
+        if requested > self.high_water {
+            self.high_water = requested;
+        }
         self.now.active.rise(pool, 1);
         self.now.active_bytes.rise(pool, size as u64);
         self.row(category as u8).add(rounded(bytes));
