@@ -34,14 +34,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 layer_norm_rows(const T0* x, const T2* weight, const T2* bias, T1* out, C* mean, C* rstd, u64 rows, u32 n, f64 eps) {
     u32 lane = threadIdx.x % GROUP;
     for (u64 row = blockIdx.x * (u64)ROWS + threadIdx.x / GROUP; row < rows; row += gridDim.x * (u64)ROWS) {
+        T0 raw[PACKS][VEC];
         C v[PACKS][VEC], sum = 0, sum_d = 0, sum_dd = 0;
+        load_row(x + row * n, n, lane, raw);
 #pragma unroll
         for (int k = 0; k < PACKS; ++k) {
-            u32 i = (k * GROUP + lane) * VEC;
-            if (i < n) load_wide<VEC>(x + row * n + i, v[k]);
+            bool inside = (k * GROUP + lane) * VEC < n;
 #pragma unroll
             for (int j = 0; j < VEC; ++j) {
-                if (i >= n) v[k][j] = 0;
+                v[k][j] = inside ? (C)widen(raw[k][j]) : (C)0;
                 sum += v[k][j];
             }
         }
@@ -55,7 +56,8 @@ layer_norm_rows(const T0* x, const T2* weight, const T2* bias, T1* out, C* mean,
                 sum_d += d;
                 sum_dd += d * d;
             }
-        Stats s = stats_of(m, group_fold<Sum>(sum_d), group_fold<Sum>(sum_dd), (C)n, eps);
+        group_sums(sum_d, sum_dd);
+        Stats s = stats_of(m, sum_d, sum_dd, (C)n, eps);
 #pragma unroll
         for (int k = 0; k < PACKS; ++k) {
             u32 i = (k * GROUP + lane) * VEC;

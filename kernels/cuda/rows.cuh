@@ -24,6 +24,40 @@ template<class Op, class C> INLINE C group_fold(C v) {
     return v;
 }
 
+// The same of two sums at once.
+template<class C> INLINE void group_sums(C& a, C& b) {
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) {
+        a += (C)__shfl_xor_sync(0xFFFFFFFFu, a, o);
+        b += (C)__shfl_xor_sync(0xFFFFFFFFu, b, o);
+    }
+    if (GROUP > 32) {
+        __shared__ C warps[2][GROUP / 32];
+        if (threadIdx.x % 32 == 0) {
+            warps[0][threadIdx.x / 32] = a;
+            warps[1][threadIdx.x / 32] = b;
+        }
+        __syncthreads();
+        a = warps[0][0];
+        b = warps[1][0];
+#pragma unroll
+        for (int w = 1; w < GROUP / 32; ++w) {
+            a += warps[0][w];
+            b += warps[1][w];
+        }
+        __syncthreads();
+    }
+}
+
+// A thread's packs of a row, all on their way before the first is needed.
+template<class T> INLINE void load_row(const T* row, u32 n, u32 lane, T (&raw)[PACKS][VEC]) {
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+        u32 i = (k * GROUP + lane) * VEC;
+        if (i < n) load_pack<VEC>(row + i, raw[k]);
+    }
+}
+
 // The largest value so far and the sum of exp(v - max) so far, of values that come one pack after another.
 template<class C> struct ExpSum {
     C max = lowest<C>(), sum = 0;

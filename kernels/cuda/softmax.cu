@@ -12,14 +12,15 @@ INLINE C slope(C y, C g, C sum, u32 log) { return log ? g - exp_of(y) * sum : y 
 extern "C" __global__ void __launch_bounds__(THREADS) softmax_rows(const T0* x, T1* out, u64 rows, u32 n, u32 log) {
     u32 lane = threadIdx.x % GROUP;
     for (u64 row = blockIdx.x * (u64)ROWS + threadIdx.x / GROUP; row < rows; row += gridDim.x * (u64)ROWS) {
+        T0 raw[PACKS][VEC];
         C v[PACKS][VEC], max = lowest<C>(), sum = 0;
+        load_row(x + row * n, n, lane, raw);
 #pragma unroll
         for (int k = 0; k < PACKS; ++k) {
-            u32 i = (k * GROUP + lane) * VEC;
-            if (i < n) load_wide<VEC>(x + row * n + i, v[k]);
+            bool inside = (k * GROUP + lane) * VEC < n;
 #pragma unroll
             for (int j = 0; j < VEC; ++j) {
-                if (i >= n) v[k][j] = lowest<C>();
+                v[k][j] = inside ? (C)widen(raw[k][j]) : lowest<C>();
                 max = Max::join(max, v[k][j]);
             }
         }

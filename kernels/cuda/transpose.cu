@@ -1,5 +1,11 @@
-// Copies between layouts that are contiguous along different dims, through tiles in shared memory: both sides move whole rows of a tile.
-// A block moves one 32 x 32 tile of one matrix; T0 has the size of the elements.
+// Copies between layouts that are contiguous along different dims, through tiles in shared memory: both sides move whole rows of a tile,
+// in packs of VEC neighbours. A block moves one tile of one matrix. T0 has the size of the elements; VARIANT is VEC + (TILE << 8).
+
+constexpr int VEC = (VARIANT) & 255, TILE = (VARIANT) >> 8;
+// Threads of a row of the tile, and rows that the block moves at once.
+constexpr int ACROSS = TILE / VEC, DOWN = 256 / ACROSS;
+// A column of the tile lies in different banks.
+constexpr int PADDING = sizeof(T0) < 4 ? 4 / sizeof(T0) : 1;
 
 // out[b, i, j] (stride 1 along j) = x[b, i, j] (stride 1 along i); `b` counts the other dims.
 struct Transpose {
@@ -13,11 +19,11 @@ struct Transpose {
 };
 
 extern "C" __global__ void __launch_bounds__(256) transpose(const __grid_constant__ Transpose t) {
-    __shared__ T0 tile[32][33];
+    __shared__ T0 tile[TILE][TILE + PADDING];
     u64 block = blockIdx.x;
-    i64 j0 = (i64)(block % t.column_tiles) * 32;
+    i64 j0 = (i64)(block % t.column_tiles) * TILE;
     block /= t.column_tiles;
-    i64 i0 = (i64)(block % t.row_tiles) * 32;
+    i64 i0 = (i64)(block % t.row_tiles) * TILE;
     i64 b = (i64)(block / t.row_tiles), x_at = 0, out_at = 0;
     for (int d = (int)t.rank - 1; d >= 0; --d) {
         i64 r = b % t.sizes[d];
@@ -27,10 +33,24 @@ extern "C" __global__ void __launch_bounds__(256) transpose(const __grid_constan
     }
     const T0* x = reinterpret_cast<const T0*>(t.x) + x_at;
     T0* out = reinterpret_cast<T0*>(t.out) + out_at;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int k = warp; k < 32; k += 8)
-        if (i0 + lane < t.rows && j0 + k < t.columns) tile[k][lane] = x[(i0 + lane) + (j0 + k) * t.x_column];
+    int across = threadIdx.x % ACROSS * VEC, down = threadIdx.x / ACROSS;
+    T0 v[TILE / DOWN][VEC];
+#pragma unroll
+    for (int k = 0; k < TILE / DOWN; ++k) {
+        i64 i = i0 + across, j = j0 + down + k * DOWN;
+        if (i < t.rows && j < t.columns) load_pack<VEC>(x + i + j * t.x_column, v[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < TILE / DOWN; ++k)
+#pragma unroll
+        for (int q = 0; q < VEC; ++q) tile[down + k * DOWN][across + q] = v[k][q];
     __syncthreads();
-    for (int k = warp; k < 32; k += 8)
-        if (i0 + k < t.rows && j0 + lane < t.columns) out[(i0 + k) * t.out_row + (j0 + lane)] = tile[lane][k];
+#pragma unroll
+    for (int k = 0; k < TILE / DOWN; ++k) {
+        i64 i = i0 + down + k * DOWN, j = j0 + across;
+        if (i >= t.rows || j >= t.columns) continue;
+#pragma unroll
+        for (int q = 0; q < VEC; ++q) v[k][q] = tile[across + q][down + k * DOWN];
+        store_pack<VEC>(out + i * t.out_row + j, v[k]);
+    }
 }

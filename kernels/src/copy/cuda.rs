@@ -11,7 +11,8 @@ use kiln_alloc::{Stream, Write};
 
 static SOURCE: Source =
     Source { name: "copy", texts: &[include_str!("../../cuda/map.cuh"), include_str!("../../cuda/copy.cu")], fmad: false };
-static TRANSPOSE: Source = Source { name: "transpose", texts: &[include_str!("../../cuda/transpose.cu")], fmad: false };
+static TRANSPOSE: Source =
+    Source { name: "transpose", texts: &[crate::rows::PACK, include_str!("../../cuda/transpose.cu")], fmad: false };
 static MAKE: Source = Source { name: "make", texts: &[include_str!("../../cuda/make.cu")], fmad: false };
 
 const CONVERT: Functor<'static> = Functor { source: &SOURCE, id: 0, name: "Convert", text: no_text };
@@ -34,8 +35,8 @@ pub(super) fn copy(k: Copy<'_>, cuda: &Cuda, stream: &Stream, _: Option<&mut Wri
         return unsafe { cuda.copy_bytes(out.address, x.address, bytes, stream) };
     }
     let (x, out) = (x.bits(), out.bits());
-    if let Some(transpose) = Transpose::new(&x, &out) {
-        let f = cuda.function(&TRANSPOSE, Variant::types(&[x.dtype]), "transpose")?;
+    if let Some((transpose, variant)) = Transpose::new(&x, &out) {
+        let f = cuda.function(&TRANSPOSE, Variant::new(&[x.dtype], variant), "transpose")?;
         let launch = Launch::blocks(transpose.blocks(), 256);
         // SAFETY: the kernel takes this struct; its strides are those of the operands, whose tokens are alive.
         return unsafe { cuda.launch(f, launch, stream, &[param(&transpose)]) };
@@ -100,7 +101,8 @@ pub(crate) fn sources() -> Vec<SourceText> {
         if bits_type(to) == to {
             let text = all_kernels("Move", "move", 1) + &all_kernels("Constant", "constant", 0);
             list.push(SOURCE.listed(Variant::new(&[to, to], 1), &text));
-            list.push(TRANSPOSE.listed(Variant::types(&[to]), ""));
+            let (vec, tile) = if to.size() == 8 { (2, 32) } else { (4, 64) };
+            list.extend([1 | 32 << 8, vec | tile << 8].map(|variant| TRANSPOSE.listed(Variant::new(&[to], variant), "")));
         }
     }
     list
