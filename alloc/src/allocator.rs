@@ -1,6 +1,6 @@
 //! The caching allocator's public handle: what a user asks, and how it is set up.
 
-use crate::core::{Core, Shared, lock};
+use crate::core::{Core, MOST, Shared, lock};
 use crate::ladder::Ask;
 use crate::log::Log;
 use crate::policies::Paged;
@@ -143,7 +143,7 @@ impl Allocator {
         let found = match ask.size {
             0 => Some(NONE),
             // More than any device has must not reach the bins.
-            size if size > core.info.capacity => None,
+            size if size > core.info.capacity.min(MOST) => None,
             _ => core.take(&mut shared, ask, stream.inner.id),
         };
         if let Some(index) = found {

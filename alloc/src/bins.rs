@@ -76,7 +76,12 @@ impl Bins {
     #[inline]
     pub(crate) fn find(&self, records: &[Record], size: usize) -> Option<u32> {
         let bin = bin_of(size);
-        self.best_in(records, bin, size).or_else(|| self.best_in(records, self.next_full(bin + 1)?, size))
+        let near = self.best_in(records, bin, size, LOOK);
+        // Last the rest of its own bin, which is long only where sizes are many and nearly equal.
+        near.or_else(|| match self.next_full(bin + 1) {
+            Some(larger) => self.best_in(records, larger, size, LOOK),
+            None => self.best_in(records, bin, size, usize::MAX),
+        })
     }
 
     /// The largest block.
@@ -97,9 +102,9 @@ impl Bins {
     }
 
     #[inline]
-    fn best_in(&self, records: &[Record], bin: usize, size: usize) -> Option<u32> {
+    fn best_in(&self, records: &[Record], bin: usize, size: usize, look: usize) -> Option<u32> {
         let mut best: Option<(usize, u64, u32)> = None;
-        for index in self.list(records, bin).take(LOOK) {
+        for index in self.list(records, bin).take(look) {
             let record = &records[index as usize];
             if record.size == size {
                 return Some(index);

@@ -84,6 +84,9 @@ pub(crate) struct Open {
     pub(crate) spare: Option<Vec<Arc<StreamInner>>>,
 }
 
+/// More than any device has, and still far from where sizes overflow and bins end.
+pub(crate) const MOST: usize = 1 << 56;
+
 /// As many handles as are kept; blocks beyond come and go at full price.
 const SPARE: usize = 4096;
 

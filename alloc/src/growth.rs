@@ -65,7 +65,7 @@ impl Plan {
         let idle = |index: u32| if table.is_idle(index, place.owner) { (index, table.get(index).size) } else { (NONE, 0) };
         let (left, before) = idle(table.last(place.region));
         let (address, room) = (table.top(place.region), (place.end - table.top(place.region)) as usize);
-        let tail = place.fit(size.saturating_sub(before), room);
+        let tail = place.fit(size.saturating_sub(before), room).filter(|bytes| *bytes > 0);
         let tail =
             || tail.map(|bytes| Plan { left, right: NONE, hole: NONE, from_end: false, bytes, address, room, wall: false });
         let holes = table.regions[place.region as usize].holes.iter().flat_map(|hole| {
@@ -132,9 +132,13 @@ impl Grown {
         table.merge(self.left);
         self.left
     }
-    /// Puts everything back. If the driver kept pages in the gap, nobody may ever use it: it stays held.
-    pub(crate) fn undo(self, table: &mut Table, pages_left: bool) {
-        if !pages_left {
+    /// The new bytes.
+    pub(crate) fn gap(&self) -> u32 {
+        self.gap
+    }
+    /// Puts everything back. While something is left in the gap that the driver would not unmap, it stays held.
+    pub(crate) fn undo(self, table: &mut Table, left: bool) {
+        if !left {
             table.make_hole(self.gap);
         }
         for index in [self.left, self.right] {

@@ -1,7 +1,7 @@
 //! Reclaim hooks: those who hold memory that they can do without are asked for it before a request fails.
 
 use crate::core::lock;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, Weak};
 
 /// Called with the bytes that are missing; drops what its owner can do without. May allocate and free.
@@ -12,12 +12,8 @@ pub type ReclaimHook = dyn Fn(usize) + Send + Sync;
 pub(crate) struct Hooks(Mutex<Vec<Weak<ReclaimHook>>>);
 
 thread_local! {
-    static RUNNING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is in a hook, whose own requests ask nobody.
-pub(crate) fn running() -> bool {
-    RUNNING.get()
+    /// The allocators whose hooks this thread is in.
+    static RUNNING: RefCell<Vec<*const Hooks>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Says that the hooks are over, after a panic in one of them too.
@@ -25,16 +21,20 @@ struct Over;
 
 impl Drop for Over {
     fn drop(&mut self) {
-        RUNNING.set(false);
+        RUNNING.with_borrow_mut(|running| running.pop());
     }
 }
 
 impl Hooks {
     pub(crate) fn add(&self, hook: &Arc<ReclaimHook>) {
-        lock(&self.0).push(Arc::downgrade(hook));
+        let mut hooks = lock(&self.0);
+        hooks.retain(|hook| hook.strong_count() > 0);
+        hooks.push(Arc::downgrade(hook));
     }
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+    /// Whether anybody can be asked: not by a request that one of them makes.
+    pub(crate) fn can_run(&self) -> bool {
+        let running = RUNNING.with_borrow(|running| running.contains(&std::ptr::from_ref(self)));
+        !running && lock(&self.0).iter().any(|hook| hook.strong_count() > 0)
     }
     pub(crate) fn run(&self, bytes: usize) {
         let hooks: Vec<Arc<ReclaimHook>> = {
@@ -42,7 +42,7 @@ impl Hooks {
             hooks.retain(|hook| hook.strong_count() > 0);
             hooks.iter().filter_map(Weak::upgrade).collect()
         };
-        RUNNING.set(true);
+        RUNNING.with_borrow_mut(|running| running.push(self));
         let _over = Over;
         hooks.iter().for_each(|hook| hook(bytes));
     }

@@ -11,7 +11,7 @@
 //! Only then, out of memory. All of it runs under the slow mutex, so that two threads never both conclude that memory is out. A
 //! private pool only ever grows: during a capture nothing may wait or move.
 
-use crate::core::{Core, lock};
+use crate::core::{Core, MOST, lock};
 use crate::pages::Pages;
 use crate::stitch::{Donors, Means};
 use crate::stream::StreamInner;
@@ -49,7 +49,7 @@ impl Core {
             (shared.table.counters.limit.unwrap_or(usize::MAX), shared.table.regions[ask.region as usize].pinned)
         };
         // What is already taken may be more than a limit that came later.
-        if ask.size > self.info.capacity.min(limit.max(pages.mapped)) {
+        if ask.size > self.info.capacity.min(MOST).min(limit.max(pages.mapped)) {
             drop(pages);
             return Err(self.out_of_memory(ask, vec![TOO_LARGE]));
         }
@@ -86,7 +86,7 @@ impl Core {
             return Ok(index);
         }
         // The holders may allocate and free, so no lock is held meanwhile; a request of their own does not ask them again.
-        if !self.hooks.is_empty() && !crate::hooks::running() {
+        if self.hooks.can_run() {
             steps.push(HOOKS);
             drop(pages);
             self.hooks.run(ask.size);

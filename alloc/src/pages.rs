@@ -25,6 +25,10 @@ pub(crate) struct Pages {
     /// Mapped pages by address.
     pages: BTreeMap<u64, Page>,
     leaving: Vec<Leaving>,
+    /// What the last mapping that failed left behind, as parts of a [`Leaving`].
+    residue: Vec<(u64, usize, bool)>,
+    /// Handles that the driver would not take back; it is asked again.
+    orphans: Vec<Handle>,
     granularity: usize,
     /// Bytes taken from the device.
     pub(crate) mapped: usize,
@@ -70,11 +74,12 @@ pub(crate) struct Mapping<'a> {
     pub(crate) pool: Pool,
 }
 
-/// An address that its page has left, until the device has finished with it.
+/// A piece that nobody may use until its addresses are unmapped: its page has left them and the device may not have finished, or the
+/// driver refused to undo a mapping.
 struct Leaving {
     index: u32,
-    address: u64,
-    bytes: usize,
+    /// Address, bytes, and whether the page goes back to the device with it.
+    parts: Vec<(u64, usize, bool)>,
     marks: Vec<Arc<Mark>>,
 }
 
@@ -82,7 +87,20 @@ impl Pages {
     pub(crate) fn new(source: &dyn Source) -> Pages {
         let granularity = source.info().granularity.max(1);
         let (ranges, pages, leaving, moves) = Default::default();
-        Pages { ranges, pages, leaving, granularity, mapped: 0, changes: Default::default(), moves, asker: 0, calls: 0 }
+        let (residue, orphans) = Default::default();
+        Pages {
+            ranges,
+            pages,
+            leaving,
+            residue,
+            orphans,
+            granularity,
+            mapped: 0,
+            changes: Default::default(),
+            moves,
+            asker: 0,
+            calls: 0,
+        }
     }
 
     /// Reserves addresses for the next `N` regions: many times the device's memory each, since pages that move leave gaps behind, and
@@ -93,7 +111,8 @@ impl Pages {
             self.ranges.extend([(0, 0); N]);
             return Ok([None; N]);
         }
-        let whole = info.capacity.next_multiple_of(self.granularity).max(self.granularity);
+        let whole =
+            info.capacity.checked_next_multiple_of(self.granularity).ok_or(SourceError::OutOfMemory)?.max(self.granularity);
         let mut last = SourceError::OutOfMemory;
         for range in [16, 4, 2, 1].into_iter().filter_map(|times| whole.checked_mul(times)) {
             let mut bases = Vec::new();
@@ -111,7 +130,8 @@ impl Pages {
                 return Ok(bases.map(Some));
             }
             // Nothing is mapped there, so an error could only say that the addresses are lost.
-            bases.into_iter().for_each(|base| drop(source.release_range(base, range)));
+            // SAFETY: the ranges were just reserved, and nothing was ever mapped there.
+            bases.into_iter().for_each(|base| drop(unsafe { source.release_range(base, range) }));
         }
         Err(last)
     }
@@ -132,7 +152,7 @@ impl Pages {
     }
 
     /// Carries a mapping out; pages that move keep their old addresses as well. On an error everything is as before, unless the
-    /// driver refuses even that: then `mapped` differs.
+    /// driver refuses even that: then there is a residue.
     pub(crate) fn map(&mut self, source: &dyn Source, mapping: Mapping<'_>) -> Result<()> {
         let Mapping { at, moved, fresh, unit, pool } = mapping;
         // A large request that the device cannot serve would cost thousands of calls there and back.
@@ -164,19 +184,15 @@ impl Pages {
             }
         };
         if result.is_err() {
-            // The first error is the one to report; what cannot be unmapped now stays the driver's.
-            for (address, bytes, ..) in &aliases {
-                self.calls += 1;
-                let _ = source.unmap(*address, *bytes);
-            }
-            if done > 0 {
-                // Only what stays is worth telling.
-                let moves = self.moves.len();
-                let _ = self.unmap(source, from, done);
-                self.moves.truncate(moves);
-                let left: Vec<_> = self.list(from, done).map(|(address, bytes)| (What::Mapped, address, bytes)).collect();
-                self.moves.extend(left);
-            }
+            // The first error is the one to report.
+            let fresh: Vec<_> = self.list(from, done).map(|(address, bytes)| (address, bytes, true)).collect();
+            let undo = aliases.iter().map(|(address, bytes, ..)| (*address, *bytes, false)).chain(fresh);
+            // Only what stays is worth telling.
+            let moves = self.moves.len();
+            let residue: Vec<_> = undo.filter(|part| self.undo(source, *part).is_err()).collect();
+            self.moves.truncate(moves);
+            self.moves.extend(residue.iter().filter(|part| part.2).map(|(address, bytes, _)| (What::Mapped, *address, *bytes)));
+            self.residue = residue;
             return result;
         }
         for (address, bytes, handle, old) in aliases {
@@ -218,7 +234,25 @@ impl Pages {
 
     /// Notes that the piece `index`, whose pages have moved, is unmapped once `marks` are passed.
     pub(crate) fn leave(&mut self, index: u32, address: u64, bytes: usize, marks: Vec<Arc<Mark>>) {
-        self.leaving.push(Leaving { index, address, bytes, marks });
+        self.leaving.push(Leaving { index, parts: vec![(address, bytes, false)], marks });
+    }
+    /// Notes that the piece `index` waits until what a failed mapping left there is unmapped; whether anything was left.
+    pub(crate) fn leave_residue(&mut self, index: u32) -> bool {
+        let parts = std::mem::take(&mut self.residue);
+        let left = !parts.is_empty();
+        if left {
+            self.leaving.push(Leaving { index, parts, marks: Vec::new() });
+        }
+        left
+    }
+    /// Unmaps one part, and gives its page back if it goes too.
+    fn undo(&mut self, source: &dyn Source, (address, bytes, goes): (u64, usize, bool)) -> Result<()> {
+        if goes {
+            return self.unmap(source, address, bytes);
+        }
+        self.calls += 1;
+        // SAFETY: no block has this address: its page has left it, or a mapping that failed is undone.
+        unsafe { source.unmap(address, bytes) }
     }
     /// Whether pages still have an old address.
     pub(crate) fn is_leaving(&self) -> bool {
@@ -228,26 +262,28 @@ impl Pages {
     /// cannot be unmapped stays on the list.
     pub(crate) fn retire(&mut self, source: &dyn Source, wait: bool) -> (Vec<u32>, Option<SourceError>) {
         let (mut gone, mut failed) = (Vec::new(), None);
-        let mut calls = 0;
-        self.leaving.retain(|old| {
+        self.orphans.retain(|handle| source.destroy(*handle).is_err());
+        for mut old in std::mem::take(&mut self.leaving) {
             let done = old.marks.iter().try_fold(true, |all, mark| {
                 if wait { mark.wait().map(|()| all) } else { mark.is_complete().map(|done| all && done) }
             });
-            let unmapped = match done {
-                Ok(true) => {
-                    calls += 1;
-                    source.unmap(old.address, old.bytes).map(|()| true)
-                }
-                other => other,
-            };
-            let gone_now = matches!(unmapped, Ok(true));
-            if gone_now {
-                gone.push(old.index);
+            match done {
+                Ok(true) => old.parts.retain(|part| match self.undo(source, *part) {
+                    Ok(()) => false,
+                    Err(error) => {
+                        failed = Some(error);
+                        true
+                    }
+                }),
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
             }
-            failed = unmapped.err().or(failed.take());
-            !gone_now
-        });
-        self.calls += calls;
+            if old.parts.is_empty() {
+                gone.push(old.index);
+            } else {
+                self.leaving.push(old);
+            }
+        }
         (gone, failed)
     }
 
@@ -258,8 +294,9 @@ impl Pages {
         for (address, Page { bytes: size, handle, pool }) in run {
             let gone = if source.info().virtual_memory {
                 self.calls += 2;
-                source.unmap(address, size)?;
-                source.destroy(handle)
+                // SAFETY: the callers give up pages of idle pieces, of mappings that failed, or when the last block is gone.
+                unsafe { source.unmap(address, size) }?;
+                source.destroy(handle).inspect_err(|_| self.orphans.push(handle))
             } else {
                 self.calls += 1;
                 source.free(address, size)?;
@@ -341,6 +378,7 @@ impl Pages {
     /// Gives a region's addresses back; nothing may be mapped there.
     pub(crate) fn release_range(&mut self, source: &dyn Source, region: u16) -> Result<()> {
         let (base, bytes) = std::mem::take(&mut self.ranges[region as usize]);
-        if bytes == 0 { Ok(()) } else { source.release_range(base, bytes) }
+        // SAFETY: the last block is gone, and everything is unmapped.
+        if bytes == 0 { Ok(()) } else { unsafe { source.release_range(base, bytes) } }
     }
 }

@@ -3,7 +3,7 @@
 use crate::core::lock;
 use crate::ladder::Ask;
 use crate::stats::Pool;
-use crate::{Allocator, Block, Category, Result, Stream};
+use crate::{Allocator, Block, Category, Result, SourceError, Stream};
 use std::panic::Location;
 
 /// A pool with pages of its own. Dropped, its pages serve everybody as soon as its blocks are gone, and its addresses are used
@@ -27,6 +27,9 @@ impl PrivatePool {
                 region
             }
             None => {
+                if shared.table.regions.len() >= usize::from(u16::MAX) {
+                    return Err(SourceError::Unsupported("an allocator has no more than 65,532 private pools").into());
+                }
                 drop(shared);
                 let [range] = pages.add_ranges(&*core.source)?;
                 core.shared.lock().table.add_region(range, Pool::Large, true)

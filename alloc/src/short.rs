@@ -5,6 +5,7 @@
 //! that a holder that comes again soon finds data and flag still at hand: taking turns at each call would move both every time.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,7 +35,7 @@ impl<T> Short<T> {
         if self.flag.0.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
         }
-        Guard { lock: self }
+        Guard { lock: self, _here: PhantomData }
     }
     #[cold]
     fn wait(&self) {
@@ -60,6 +61,8 @@ impl<T> Short<T> {
 /// Access while it lives.
 pub(crate) struct Guard<'a, T> {
     lock: &'a Short<T>,
+    /// Stays on its thread: the value need not be `Sync`.
+    _here: PhantomData<*const ()>,
 }
 
 impl<T> Deref for Guard<'_, T> {

@@ -67,8 +67,13 @@ pub struct MemoryInfo {
 
 /// What a device offers.
 ///
-/// The unsafe methods touch memory: their callers hold tokens of the blocks concerned.
-pub trait Source: Send + Sync + 'static {
+/// The unsafe methods touch memory, or take it away: their callers hold tokens of the blocks concerned, or know that nothing refers to it.
+///
+/// # Safety
+/// Safe code reads and writes what a source hands out: through slices of blocks where its kind is [`SourceKind::Host`], and of page-locked
+/// memory everywhere. So mapped addresses of a host source, and what `host_alloc` returns, must be memory of this process that nobody else
+/// uses, initialised in the first case, until they are unmapped or freed.
+pub unsafe trait Source: Send + Sync + 'static {
     /// Facts that never change.
     fn info(&self) -> &SourceInfo;
     /// Free and total bytes now.
@@ -77,7 +82,10 @@ pub trait Source: Send + Sync + 'static {
     /// Reserves a range of addresses, with nothing mapped.
     fn reserve(&self, bytes: usize) -> Result<u64>;
     /// Gives a reserved range back; nothing may be mapped in it.
-    fn release_range(&self, address: u64, bytes: usize) -> Result<()>;
+    ///
+    /// # Safety
+    /// Nothing refers to the range any more.
+    unsafe fn release_range(&self, address: u64, bytes: usize) -> Result<()>;
     /// Takes physical memory from the device.
     fn create(&self, bytes: usize) -> Result<Handle>;
     /// Gives physical memory back once its last mapping is gone.
@@ -87,7 +95,10 @@ pub trait Source: Send + Sync + 'static {
     /// Allows the device to read and write a mapped range.
     fn set_access(&self, address: u64, bytes: usize) -> Result<()>;
     /// Unmaps whole handles. The device must have finished with the range.
-    fn unmap(&self, address: u64, bytes: usize) -> Result<()>;
+    ///
+    /// # Safety
+    /// Nothing refers to the range any more.
+    unsafe fn unmap(&self, address: u64, bytes: usize) -> Result<()>;
 
     /// Takes memory at an address of the driver's choosing, on a source with no virtual memory.
     fn allocate(&self, bytes: usize) -> Result<u64> {

@@ -88,8 +88,10 @@ impl Core {
                 Wait::Never => return None,
             }
         }
+        // Before anything is taken out: a policy may panic.
+        let cuts = self.cuts(shared.table.get(index).size, ask.size);
         let entry = shared.pending.remove(at);
-        if self.cuts(shared.table.get(index).size, ask.size) {
+        if cuts {
             let rest = shared.table.split(index, ask.size);
             if entry.active {
                 shared.table.pending_split(index);

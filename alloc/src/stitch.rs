@@ -172,7 +172,6 @@ impl Core {
         users: &[Held],
     ) -> Result<u32, SourceError> {
         let Stitch { grown, donors, fresh, unit } = stitch;
-        let before = pages.mapped;
         let moved: Vec<(u64, usize)> = donors.iter().flat_map(|donor| pages.list(donor.address, donor.bytes)).collect();
         let result = self.order_after(stream, users).and_then(|marks| {
             let pool = self.shared.lock().pool(ask);
@@ -195,16 +194,21 @@ impl Core {
                     shared.table.counters.stitched_bytes += moved.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
                 }
                 let index = grown.join(&mut shared.table);
-                self.cut(&mut shared, index, ask.size);
-                drop(shared);
+                let stitched = !donors.is_empty();
                 for donor in donors {
                     pages.leave(donor.index, donor.address, donor.bytes, marks.clone());
                 }
-                self.retire(pages, false);
+                // Last, since it asks the policy, which may panic.
+                self.cut(&mut shared, index, ask.size);
+                drop(shared);
+                if stitched {
+                    self.retire(pages, false);
+                }
                 Ok(index)
             }
             Err(error) => {
-                grown.undo(&mut shared.table, pages.mapped > before);
+                let left = pages.leave_residue(grown.gap());
+                grown.undo(&mut shared.table, left);
                 for donor in donors {
                     shared.put_back(donor);
                 }

@@ -123,7 +123,10 @@ impl Stream {
     pub fn wait(&self, event: &Event) -> Result<()> {
         let core = &self.inner.core;
         core.check()?;
-        if event.mark.source().info().kind != self.inner.kind {
+        let theirs = event.mark.source();
+        // CUDA knows its events by themselves; any other device only its own.
+        let cuda = self.inner.kind == SourceKind::Cuda && theirs.info().kind == SourceKind::Cuda;
+        if !cuda && !Arc::ptr_eq(theirs, &core.source) {
             return event.synchronize();
         }
         Ok(core.source.stream_wait(self.inner.raw, event.mark.raw)?)

@@ -36,7 +36,7 @@ impl Bench {
         handle
     }
     fn unmap(&self, page: usize) {
-        self.gpu.unmap(self.at(page), PAGE).unwrap();
+        common::unmap(&self.gpu, self.at(page), PAGE).unwrap();
     }
     fn work(&self, stream: usize, page: usize, block: u64, write: bool) {
         let stream = self.streams[stream];

@@ -1,7 +1,7 @@
 //! The simulated GPU as a driver: its books, its failures, its costs and its schedules.
 
 mod common;
-use common::{GIB, MIB, adversarial, allocator};
+use common::{GIB, MIB, adversarial, allocator, release_range, unmap};
 use kiln_alloc::sources::{BreachKind, DriverCall, Schedule, SimulatedConfig, SimulatedSource, Work};
 use kiln_alloc::*;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ fn a_handle_is_mapped_at_several_addresses_and_goes_after_the_last() {
     assert_eq!(gpu.bytes_taken(), (PAGE, 2 * PAGE));
     for address in [a, b] {
         refused(gpu.destroy(handle), &gpu);
-        gpu.unmap(address, PAGE).unwrap();
+        unmap(&gpu, address, PAGE).unwrap();
     }
     gpu.destroy(handle).unwrap();
-    gpu.release_range(base, 8 * PAGE).unwrap();
+    release_range(&gpu, base, 8 * PAGE).unwrap();
     assert!(gpu.is_pristine());
 }
 
@@ -46,9 +46,9 @@ fn calls_that_break_the_books_are_refused_and_change_nothing() {
     refused(gpu.map(base + page, PAGE, handle), &gpu);
     refused(gpu.map(base + 2 * page, 2 * PAGE, handle), &gpu);
     refused(gpu.set_access(base + 2 * page, PAGE), &gpu);
-    refused(gpu.unmap(base, PAGE), &gpu);
-    refused(gpu.release_range(base, 4 * PAGE), &gpu);
-    refused(gpu.release_range(base + 2 * page, PAGE), &gpu);
+    refused(unmap(&gpu, base, PAGE), &gpu);
+    refused(release_range(&gpu, base, 4 * PAGE), &gpu);
+    refused(release_range(&gpu, base + 2 * page, PAGE), &gpu);
     refused(gpu.destroy(Handle(77)), &gpu);
     refused(gpu.record(RawStream(9)), &gpu);
     assert_eq!(gpu.bytes_taken(), before);
@@ -61,7 +61,7 @@ fn addresses_run_out_and_come_back() {
     let gpu = SimulatedSource::with_config(SimulatedConfig { addresses: 8 * PAGE as u64, ..SimulatedConfig::new("gpu", GIB) });
     let [a, _b] = [0, 1].map(|_| gpu.reserve(4 * PAGE).unwrap());
     assert_eq!(gpu.reserve(PAGE), Err(SourceError::OutOfMemory));
-    gpu.release_range(a, 4 * PAGE).unwrap();
+    release_range(&gpu, a, 4 * PAGE).unwrap();
     assert_eq!(gpu.reserve(2 * PAGE), Ok(a));
 }
 
@@ -96,12 +96,12 @@ fn call(gpu: &SimulatedSource, call: DriverCall) -> Result<(), SourceError> {
     gpu.fail_nth(call, 1);
     let result = match call {
         DriverCall::Reserve => gpu.reserve(PAGE).map(drop),
-        DriverCall::ReleaseRange => gpu.release_range(base, 2 * PAGE),
+        DriverCall::ReleaseRange => release_range(gpu, base, 2 * PAGE),
         DriverCall::Create => gpu.create(PAGE).map(drop),
         DriverCall::Destroy => gpu.destroy(handle),
         DriverCall::Map => gpu.map(base, PAGE, handle),
         DriverCall::SetAccess => gpu.set_access(target, PAGE),
-        DriverCall::Unmap => gpu.unmap(target, PAGE),
+        DriverCall::Unmap => unmap(gpu, target, PAGE),
         DriverCall::Allocate => gpu.allocate(MIB).map(drop),
         DriverCall::Free => gpu.free(address, MIB),
         DriverCall::NewStream => gpu.new_stream().map(drop),
@@ -166,7 +166,7 @@ fn costs_are_those_of_an_h200() {
     assert_eq!(gpu.driver_time(), Duration::from_nanos(64 * (14_000 + 1_200 + 31_000)));
     assert_eq!([DriverCall::Create, DriverCall::SetAccess, DriverCall::Unmap].map(|call| gpu.driver_calls(call)), [64, 1, 0]);
     gpu.reset_driver_costs();
-    gpu.unmap(base, 64 * PAGE).unwrap();
+    unmap(&gpu, base, 64 * PAGE).unwrap();
     let stream = gpu.new_stream().unwrap();
     let event = gpu.record(stream).unwrap();
     gpu.is_complete(event).unwrap();
@@ -231,7 +231,7 @@ fn streams_that_run_at_once_are_checked_too() {
     gpu.touch(&block, a.compute_stream(), false).unwrap();
     gpu.assert_clean();
     let address = block.read(a.compute_stream()).unwrap().address();
-    gpu.unmap(address, PAGE).unwrap();
+    unmap(&*gpu, address, PAGE).unwrap();
     gpu.touch(&block, a.compute_stream(), false).unwrap();
     assert_eq!(gpu.take_breaches()[0].kind, BreachKind::NotMapped);
 }

@@ -1,5 +1,6 @@
 //! Larger blocks than asked for, so that requests that grow a little still fit.
 
+use crate::core::MOST;
 use crate::{Category, Growth, Policy, Search, Zone};
 
 /// Another policy, with every request rounded up by a factor: at 1.2, a block may be used again for a request up to 20 % larger.
@@ -22,7 +23,7 @@ impl<P: Policy> Policy for RoundUp<P> {
     }
     fn block_size(&self, bytes: usize) -> usize {
         // A float to integer cast saturates, and the allocator refuses what no device can have.
-        self.inner.block_size((bytes as f64 * self.factor) as usize)
+        self.inner.block_size(((bytes as f64 * self.factor) as usize).min(MOST))
     }
     fn zone(&self, size: usize, category: Category) -> Zone {
         self.inner.zone(size, category)

@@ -109,7 +109,8 @@ impl CudaSource {
     }
 }
 
-impl Source for CudaSource {
+// SAFETY: it is no host source, and the driver gives page-locked memory to nobody else.
+unsafe impl Source for CudaSource {
     fn info(&self) -> &SourceInfo {
         &self.info
     }
@@ -124,7 +125,7 @@ impl Source for CudaSource {
     fn reserve(&self, bytes: usize) -> Result<u64> {
         self.pages()?.reserve(bytes)
     }
-    fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
+    unsafe fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
         self.pages()?.release_range(address, bytes)
     }
     fn create(&self, bytes: usize) -> Result<Handle> {
@@ -139,7 +140,7 @@ impl Source for CudaSource {
     fn set_access(&self, address: u64, bytes: usize) -> Result<()> {
         self.pages()?.set_access(address, bytes)
     }
-    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+    unsafe fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
         self.pages()?.unmap(address, bytes)
     }
 

@@ -72,7 +72,9 @@ fn system(call: &'static str, error: std::io::Error) -> SourceError {
     SourceError::Driver { call, code: error.raw_os_error().unwrap_or(0) as u32, message: error.to_string() }
 }
 
-impl Source for HostSource {
+// SAFETY: blocks of different addresses lie in different pages of private mappings, which are zero at first, and `host_alloc` asks the system's
+// allocator.
+unsafe impl Source for HostSource {
     fn info(&self) -> &SourceInfo {
         &self.info
     }
@@ -95,7 +97,7 @@ impl Source for HostSource {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner).insert(address, map);
         Ok(address)
     }
-    fn release_range(&self, address: u64, _bytes: usize) -> Result<()> {
+    unsafe fn release_range(&self, address: u64, _bytes: usize) -> Result<()> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         Ok(())
     }
@@ -115,7 +117,7 @@ impl Source for HostSource {
     fn set_access(&self, _address: u64, _bytes: usize) -> Result<()> {
         Ok(())
     }
-    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+    unsafe fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
         #[cfg(target_os = "linux")]
         {
             let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);

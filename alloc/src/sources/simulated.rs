@@ -217,7 +217,8 @@ impl Drop for SimulatedSource {
     }
 }
 
-impl Source for SimulatedSource {
+// SAFETY: it is no host source, and `host_alloc` asks the system's allocator.
+unsafe impl Source for SimulatedSource {
     fn info(&self) -> &SourceInfo {
         &self.info
     }
@@ -230,7 +231,7 @@ impl Source for SimulatedSource {
         let result = state.memory.reserve(bytes);
         state.note(result)
     }
-    fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
+    unsafe fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
         let mut state = self.pages(DriverCall::ReleaseRange, bytes)?;
         let result = state.memory.release_range(address, bytes);
         state.note(result)
@@ -256,7 +257,7 @@ impl Source for SimulatedSource {
         self.meter.more_handles(DriverCall::SetAccess, state.note(result)?);
         Ok(())
     }
-    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+    unsafe fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
         let mut state = self.pages(DriverCall::Unmap, bytes)?;
         let result = state.unmap(address, bytes);
         self.meter.more_handles(DriverCall::Unmap, state.note(result)?);

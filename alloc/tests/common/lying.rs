@@ -34,7 +34,8 @@ impl Lying {
     }
 }
 
-impl Source for Lying {
+// SAFETY: its lies are about streams of a device with no memory; host memory is the simulated GPU's.
+unsafe impl Source for Lying {
     fn info(&self) -> &SourceInfo {
         self.gpu.info()
     }
@@ -50,8 +51,9 @@ impl Source for Lying {
         *first = Some(address);
         Ok(address)
     }
-    fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
-        self.gpu.release_range(address, bytes)
+    unsafe fn release_range(&self, address: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the contract is the same.
+        unsafe { self.gpu.release_range(address, bytes) }
     }
     fn create(&self, bytes: usize) -> Result<Handle> {
         let mut last = self.handle.lock().unwrap();
@@ -71,8 +73,9 @@ impl Source for Lying {
     fn set_access(&self, address: u64, bytes: usize) -> Result<()> {
         self.gpu.set_access(address, bytes)
     }
-    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
-        self.gpu.unmap(address, bytes)
+    unsafe fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the contract is the same.
+        unsafe { self.gpu.unmap(address, bytes) }
     }
     fn allocate(&self, bytes: usize) -> Result<u64> {
         self.gpu.allocate(bytes)

@@ -32,3 +32,12 @@ pub fn random(seed: u64) -> impl FnMut() -> usize {
         (state >> 20) as usize
     }
 }
+
+pub fn unmap(source: &dyn Source, address: u64, bytes: usize) -> Result<(), SourceError> {
+    // SAFETY: a simulated device has no memory that anything could refer to.
+    unsafe { source.unmap(address, bytes) }
+}
+pub fn release_range(source: &dyn Source, address: u64, bytes: usize) -> Result<(), SourceError> {
+    // SAFETY: as above.
+    unsafe { source.release_range(address, bytes) }
+}

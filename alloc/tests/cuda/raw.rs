@@ -18,11 +18,19 @@ fn raw_memory(source: &CudaSource, bytes: usize) -> Result<(u64, Option<Handle>)
     source.set_access(address, bytes)?;
     Ok((address, Some(handle)))
 }
+fn unmap(source: &CudaSource, address: u64, bytes: usize) -> std::result::Result<(), SourceError> {
+    // SAFETY: nothing on the host refers to device memory.
+    unsafe { source.unmap(address, bytes) }
+}
+fn release_range(source: &CudaSource, address: u64, bytes: usize) -> std::result::Result<(), SourceError> {
+    // SAFETY: as above.
+    unsafe { source.release_range(address, bytes) }
+}
 fn free_raw(source: &CudaSource, bytes: usize, (address, handle): (u64, Option<Handle>)) -> Result<()> {
     let Some(handle) = handle else { return Ok(source.free(address, bytes)?) };
-    source.unmap(address, bytes)?;
+    unmap(source, address, bytes)?;
     source.destroy(handle)?;
-    Ok(source.release_range(address, bytes)?)
+    Ok(release_range(source, address, bytes)?)
 }
 
 pub fn plain_memory_is_allocated_copied_and_freed() -> Outcome {

@@ -17,7 +17,7 @@ pub(super) struct Space {
 
 impl Space {
     pub(super) fn new(bytes: u64, align: u64, gap: u64) -> Space {
-        Space { taken: BTreeMap::new(), next: BASE, end: BASE + bytes, align, gap }
+        Space { taken: BTreeMap::new(), next: BASE, end: BASE.saturating_add(bytes), align, gap }
     }
     pub(super) fn is_empty(&self) -> bool {
         self.taken.is_empty()
