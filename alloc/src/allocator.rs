@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 /// How an allocator is set up.
 pub struct AllocatorConfig {
-    /// At most this many bytes are taken from the device, which gives whole pages (2 MiB on a GPU): what is left below one is not used.
+    /// At most this many bytes are taken from the device, which gives whole pages (2 MiB on a GPU): what is left below one is
+    /// not used.
     pub limit: Option<usize>,
     /// Where blocks lie and how memory grows; [`Paged`] unless another is chosen.
     pub policy: Box<dyn Policy>,

@@ -62,7 +62,7 @@ pub enum AllocError {
         stream: String,
     },
     /// A block was asked for on a stream of another allocator.
-    #[error("a stream of {stream} was given to {} of {allocator}", if stream == allocator { "another allocator" } else { "an allocator" })]
+    #[error("a stream of {stream} was given to {} allocator of {allocator}", if stream == allocator { "another" } else { "an" })]
     WrongStream {
         /// The device of the allocator.
         allocator: String,

@@ -49,8 +49,8 @@ pub struct PoolStats {
 
 /// A snapshot of an allocator's counters; sizes in bytes.
 ///
-/// Metrics bear the names of `torch.cuda.memory_stats()`, and mean the same but for `allocated_bytes`. Their totals, and the counters that say so, begin anew when
-/// accumulated statistics are reset; peaks when peaks are.
+/// Metrics bear the names of `torch.cuda.memory_stats()`, and mean the same but for `allocated_bytes`. Their totals, and the
+/// counters that say so, begin anew when accumulated statistics are reset; peaks when peaks are.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStats {
     /// Live blocks.
