@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 /// How an allocator is set up.
 pub struct AllocatorConfig {
-    /// At most this many bytes are taken from the device.
+    /// At most this many bytes are taken from the device, which gives whole pages (2 MiB on a GPU): what is left below one is
+    /// not used.
     pub limit: Option<usize>,
     /// Where blocks lie and how memory grows; [`Paged`] unless another is chosen.
     pub policy: Box<dyn Policy>,
@@ -86,7 +87,7 @@ impl Allocator {
     ///
     /// # Errors
     /// `OutOfMemory` with a report when no set of free pages and no growth within the limit can serve it; `SizeOverflow`;
-    /// `WrongDevice` if the stream is another allocator's; an error that an earlier drop could not return.
+    /// `WrongStream` if the stream is another allocator's; an error that an earlier drop could not return.
     #[track_caller]
     pub fn allocate(&self, bytes: usize, stream: &Stream, category: Category) -> Result<Block> {
         self.allocate_at(bytes, stream, category, Location::caller())
@@ -112,8 +113,8 @@ impl Allocator {
         let core = &*self.core;
         core.check()?;
         if !Arc::ptr_eq(&self.core, &stream.inner.core) {
-            let (block, stream) = (core.info.name.clone(), stream.inner.core.info.name.clone());
-            return Err(AllocError::WrongDevice { block, stream });
+            let (allocator, stream) = (core.info.name.clone(), stream.inner.core.info.name.clone());
+            return Err(AllocError::WrongStream { allocator, stream });
         }
         let home = &stream.inner;
         let (tag, stack) = (Tag { bytes: ask.bytes, site: ask.site, category }, core.stack());
@@ -208,13 +209,20 @@ impl Allocator {
         self.core.check()?;
         Ok(self.core.synchronize()?)
     }
-    /// Limits reserved bytes from now on; `None` lifts it. What is already reserved stays.
+    /// Limits reserved bytes from now on, to whole pages below `limit`; `None` lifts it. What is already reserved stays.
     pub fn set_limit(&self, limit: Option<usize>) {
         self.core.shared.lock().table.counters.limit = limit;
     }
     /// Limits reserved bytes to a fraction of the device, as PyTorch's `set_per_process_memory_fraction`.
-    pub fn set_limit_fraction(&self, fraction: f64) {
+    ///
+    /// # Errors
+    /// `LimitFraction` where `fraction` is not within 0 and 1.
+    pub fn set_limit_fraction(&self, fraction: f64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(AllocError::LimitFraction(fraction));
+        }
         self.set_limit(Some((self.core.info.capacity as f64 * fraction) as usize));
+        Ok(())
     }
     /// The counters now.
     pub fn stats(&self) -> MemoryStats {

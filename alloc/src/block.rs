@@ -72,8 +72,8 @@ impl Block {
     #[inline]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<Read<'a>> {
         let readers = |flag: u32| (flag < WRITER - 1).then(|| flag + 1);
-        if self.flag.fetch_update(Ordering::Acquire, Ordering::Relaxed, readers).is_err() {
-            return self.refuse(stream, "read");
+        if let Err(flag) = self.flag.fetch_update(Ordering::Acquire, Ordering::Relaxed, readers) {
+            return self.refuse(stream, "read", flag);
         }
         if self.is_plain(stream) {
             return Ok(Read { block: self, stream, noted: false });
@@ -92,8 +92,8 @@ impl Block {
     /// `InUse` while any token lives; `WrongDevice`.
     #[inline]
     pub fn write<'a>(&'a self, stream: &'a Stream) -> Result<Write<'a>> {
-        if self.flag.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return self.refuse(stream, "written");
+        if let Err(flag) = self.flag.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed) {
+            return self.refuse(stream, "written", flag);
         }
         if self.is_plain(stream) {
             return Ok(Write { block: self, stream, noted: false });
@@ -127,9 +127,10 @@ impl Block {
         Ok(true)
     }
     #[cold]
-    fn refuse<T>(&self, stream: &Stream, wanted: &'static str) -> Result<T> {
+    fn refuse<T>(&self, stream: &Stream, wanted: &'static str, flag: u32) -> Result<T> {
         self.check(stream)?;
-        Err(AllocError::InUse { block: self.id, wanted })
+        let holder = if flag == WRITER { "a writer" } else { "a reader" };
+        Err(AllocError::InUse { block: self.id, wanted, holder })
     }
     fn check(&self, stream: &Stream) -> Result<()> {
         if !Arc::ptr_eq(&self.home.core, &stream.inner.core) {

@@ -44,21 +44,34 @@ pub enum AllocError {
     #[error("a size of {0} bytes is more than any device can address")]
     SizeOverflow(u128),
     /// A block is being written while it is used, or the other way round.
-    #[error("block {block} is in use: it cannot be {wanted} now")]
+    #[error("block {block} cannot be {wanted} now: {holder} holds it, whose token is still alive")]
     InUse {
         /// Id of the block.
         block: u64,
         /// "read" or "written".
         wanted: &'static str,
+        /// "a reader" or "a writer".
+        holder: &'static str,
     },
-    /// A block was used with a stream of another device.
-    #[error("a block of {block} was used on a stream of {stream}")]
+    /// A block was used on a stream of another allocator.
+    #[error("a block of {block} was used on a stream of {}", another(block, stream))]
     WrongDevice {
         /// The device of the block.
         block: String,
-        /// The device of the stream.
+        /// The device of the stream; another allocator of the same one, if the names are equal.
         stream: String,
     },
+    /// A block was asked for on a stream of another allocator.
+    #[error("a stream of {stream} was given to {} allocator of {allocator}", if stream == allocator { "another" } else { "an" })]
+    WrongStream {
+        /// The device of the allocator.
+        allocator: String,
+        /// The device of the stream; another allocator of the same one, if the names are equal.
+        stream: String,
+    },
+    /// A limit was to be a fraction that is none.
+    #[error("a limit of {0} times the device's memory is not within 0 and 1")]
+    LimitFraction(f64),
     /// The range of a copy does not fit the block.
     #[error("a copy of {bytes} bytes at offset {offset} does not fit a block of {len} bytes")]
     OutOfRange {
@@ -88,19 +101,31 @@ pub enum AllocError {
     Source(#[from] SourceError),
 }
 
-/// Where every byte was when an allocation failed. Sizes in bytes.
+/// A device's name in a sentence that has named `first`.
+fn another(first: &str, name: &str) -> String {
+    if first == name { format!("another allocator of {name}") } else { name.into() }
+}
+
+/// Where every byte was when an allocation failed. Sizes in bytes; `reserved` is the sum of `allocated`, `rounded_up`, `pending` and
+/// `idle`.
 #[derive(Clone, Debug)]
 pub struct OomReport {
     /// The device, as `cuda:0`.
     pub device: String,
     /// Bytes asked for.
     pub requested: usize,
+    /// Bytes of the block they need, as the policy rounds them.
+    pub size: usize,
     /// The line that asked.
     pub site: String,
-    /// Bytes in live blocks.
+    /// Bytes in live blocks: requests rounded up to 512.
     pub allocated: usize,
+    /// What these blocks take beyond that, since the policy rounds sizes up or leaves small rests with their blocks.
+    pub rounded_up: usize,
     /// Bytes taken from the device.
     pub reserved: usize,
+    /// Bytes in idle blocks.
+    pub idle: usize,
     /// The largest idle block.
     pub largest_free: usize,
     /// Bytes of the idle pages that are idle as a whole, and so could be moved or given back.
@@ -111,6 +136,8 @@ pub struct OomReport {
     pub pending_by_stream: Vec<(StreamId, usize)>,
     /// The limit on reserved bytes.
     pub limit: Option<usize>,
+    /// Bytes of a page, if memory comes in pages.
+    pub page: Option<usize>,
     /// Free bytes of the device as its driver counts them.
     pub driver_free: usize,
     /// All bytes of the device.

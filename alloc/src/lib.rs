@@ -85,5 +85,10 @@ pub use stat::Stat;
 pub use stats::{CategoryStats, MemoryStats, PoolStats};
 pub use stream::{Event, Stream, StreamId};
 
+/// What the README shows compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The result of every fallible call of this crate.
 pub type Result<T, E = AllocError> = std::result::Result<T, E>;

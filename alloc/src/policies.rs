@@ -7,5 +7,5 @@ mod torch;
 
 pub use bump::Bump;
 pub use paged::Paged;
-pub use round_up::RoundUp;
+pub use round_up::{RoundUp, Rounding};
 pub use torch::Torch;

@@ -48,6 +48,43 @@ pub enum Growth {
 }
 
 /// The decisions of an allocator. The methods are pure; all sizes are in bytes.
+///
+/// A policy that is another one but for its rounding is a [`RoundUp`](crate::policies::RoundUp) with a function. One that decides
+/// more for itself has two methods to write, and the rest have defaults:
+///
+/// ```
+/// use kiln_alloc::{Allocator, AllocatorConfig, Category, Growth, Policy, Zone, sources::SimulatedSource};
+/// use std::sync::Arc;
+///
+/// /// Everything in one zone, in multiples of 64 KiB.
+/// struct Coarse;
+///
+/// impl Policy for Coarse {
+///     fn name(&self) -> &str {
+///         "coarse"
+///     }
+///     fn block_size(&self, bytes: usize) -> usize {
+///         bytes.next_multiple_of(64 << 10)
+///     }
+///     fn zone(&self, _size: usize, _category: Category) -> Zone {
+///         Zone::Large
+///     }
+///     fn keeps_rest(&self, _size: usize, rest: usize) -> bool {
+///         rest >= 64 << 10
+///     }
+///     fn growth(&self, _size: usize) -> Growth {
+///         Growth::Pages { stitch_above: 1.1 }
+///     }
+/// }
+///
+/// # fn main() -> kiln_alloc::Result<()> {
+/// let source = Arc::new(SimulatedSource::new("a dry run", 1 << 30));
+/// let allocator = Allocator::new(source, AllocatorConfig::with_policy(Coarse))?;
+/// let _block = allocator.allocate(1000, allocator.compute_stream(), Category::Inputs)?;
+/// assert_eq!(allocator.stats().active_bytes.all.current, 64 << 10);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Policy: Send + Sync + 'static {
     /// Its name in reports.
     fn name(&self) -> &str;

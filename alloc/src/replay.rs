@@ -7,9 +7,11 @@
 mod check;
 mod plan;
 
+use crate::size::human;
 use crate::trace::Trace;
 use crate::{AllocError, Allocator, Block, MemoryStats, OomReport, Result, SourceKind, Stream};
 use plan::{Plan, Step};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -91,6 +93,17 @@ impl ReplayReport {
     /// Peak reserved ÷ peak live bytes.
     pub fn ratio(&self) -> f64 {
         if self.peak_live == self.peak_reserved { 1.0 } else { self.peak_reserved as f64 / self.peak_live as f64 }
+    }
+}
+
+/// One line, for people.
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (live, reserved) = (human(self.peak_live), human(self.peak_reserved));
+        write!(f, "{} events, {live} live and {reserved} reserved at most (ratio {:.4})", self.events, self.ratio())?;
+        write!(f, ", {} driver calls, {} stitches", self.driver_calls, self.stitches)?;
+        self.ns_per_event.map_or(Ok(()), |ns| write!(f, ", {ns:.0} ns an event"))?;
+        if self.oom.is_some() { f.write_str("; then memory ran out") } else { Ok(()) }
     }
 }
 

@@ -89,8 +89,8 @@ pub(crate) fn summary(core: &Core, stats: &MemoryStats, abbreviated: bool) -> St
 
 fn metrics(table: &mut Table, info: &SourceInfo, stats: &MemoryStats, abbreviated: bool) {
     let (reserved, segments, oversize) = match info.kind {
-        SourceKind::Host => ("Reserved memory", "Reserved segments", "Oversize segments"),
-        _ => ("GPU reserved memory", "GPU reserved segments", "Oversize GPU segments"),
+        SourceKind::Cuda => ("GPU reserved memory", "GPU reserved segments", "Oversize GPU segments"),
+        SourceKind::Host | SourceKind::Simulated => ("Reserved memory", "Reserved segments", "Oversize segments"),
     };
     table.rule("=");
     table.line("Metric", ["Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed"].map(String::from));
@@ -122,10 +122,21 @@ fn ratio(value: f64) -> String {
     if value.is_finite() { format!("{value:.3}") } else { "-".into() }
 }
 
+impl OomReport {
+    /// Whether the request would fit, but the pages that it takes do not.
+    fn fails_by_pages(&self, page: usize) -> bool {
+        let most = self.limit.unwrap_or(usize::MAX).min(self.driver_total);
+        let pages = self.size.checked_next_multiple_of(page).unwrap_or(usize::MAX);
+        let fails = |taken: usize| taken.saturating_add(self.size) <= most && taken.saturating_add(pages) > most;
+        most < page || fails(0) || fails(self.reserved)
+    }
+}
+
 impl fmt::Display for OomReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} is out of memory: {} more were asked for at {}", self.device, human(self.requested), self.site)?;
-        let idle = self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending);
+        let (requested, size) = (human(self.requested), human(self.size));
+        let block = if requested == size { String::new() } else { format!(" ({size} as a block)") };
+        writeln!(f, "{} is out of memory: {requested}{block} more were asked for at {}", self.device, self.site)?;
         writeln!(f, "  live            {:>12}", human(self.allocated))?;
         for (category, bytes) in &self.categories {
             writeln!(f, "    {:<15} {:>10}", category.name(), human(*bytes))?;
@@ -136,8 +147,11 @@ impl fmt::Display for OomReport {
         for (site, bytes) in &self.top_sites {
             writeln!(f, "    {:>26}  {site}", human(*bytes))?;
         }
+        if self.rounded_up > 0 {
+            writeln!(f, "  rounded up      {:>12}", human(self.rounded_up))?;
+        }
         writeln!(f, "  reserved        {:>12}", human(self.reserved))?;
-        writeln!(f, "  idle            {:>12}, the largest range {}", human(idle), human(self.largest_free))?;
+        writeln!(f, "  idle            {:>12}, the largest range {}", human(self.idle), human(self.largest_free))?;
         writeln!(f, "    whole pages   {:>12}", human(self.free_pages))?;
         writeln!(f, "  pending         {:>12}", human(self.pending))?;
         for (stream, bytes) in &self.pending_by_stream {
@@ -145,6 +159,9 @@ impl fmt::Display for OomReport {
         }
         writeln!(f, "  limit           {:>12}", self.limit.map_or("none".into(), human))?;
         writeln!(f, "  free on device  {:>12} of {}", human(self.driver_free), human(self.driver_total))?;
+        if let Some(page) = self.page.filter(|page| self.fails_by_pages(*page)) {
+            writeln!(f, "  pages           memory comes in pages of {}", human(page))?;
+        }
         write!(f, "  tried           {}", self.steps.join("\n                  "))
     }
 }

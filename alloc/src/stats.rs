@@ -49,13 +49,14 @@ pub struct PoolStats {
 
 /// A snapshot of an allocator's counters; sizes in bytes.
 ///
-/// Metrics bear the names of `torch.cuda.memory_stats()`. Their totals, and the counters that say so, begin anew when
-/// accumulated statistics are reset; peaks when peaks are.
+/// Metrics bear the names of `torch.cuda.memory_stats()`, and mean the same but for `allocated_bytes`. Their totals, and the
+/// counters that say so, begin anew when accumulated statistics are reset; peaks when peaks are.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStats {
     /// Live blocks.
     pub allocation: PoolStats,
-    /// In live blocks: requests rounded up to 512 bytes, whatever block served them, so it is the same on every device.
+    /// In live blocks: requests rounded up to 512 bytes, whatever block served them, so it is the same on every device. PyTorch's
+    /// counts the blocks, whole; so does `active_bytes`, here and there.
     pub allocated_bytes: PoolStats,
     /// In live blocks, as asked for.
     pub requested_bytes: PoolStats,
@@ -67,7 +68,8 @@ pub struct MemoryStats {
     pub inactive_split: PoolStats,
     /// In idle blocks.
     pub inactive_split_bytes: PoolStats,
-    /// Pieces of memory taken from the device: physical handles, or whole allocations where it has no virtual memory.
+    /// Pieces of memory taken from the device: pages in a zone of pages, else segments; whole allocations where the device has no
+    /// virtual memory.
     pub segment: PoolStats,
     /// Taken from the device.
     pub reserved_bytes: PoolStats,

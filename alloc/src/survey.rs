@@ -14,6 +14,10 @@ impl Shared {
         let regions = 0..self.table.regions.len() as u16;
         regions.flat_map(|region| self.table.in_order(region)).map(|index| self.table.get(index))
     }
+    /// Bytes of the blocks that are live, as large as they are.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.pieces().filter(|piece| piece.state == State::Live).map(|piece| piece.size).sum()
+    }
     /// Live bytes by the line that asked for them, largest first.
     pub(crate) fn by_site(&self) -> Vec<(String, usize)> {
         let mut sums: HashMap<(&str, u32), usize> = HashMap::new();

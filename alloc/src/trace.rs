@@ -9,8 +9,8 @@
 //! | PyTorch memory snapshot | `0x80` | see [`crate::snapshot`] |
 //!
 //! What was live before the recording began (`seed`; in a snapshot, what is freed or still live without having been allocated)
-//! comes first, as allocations like any other. A free of an unknown block is left out, since recordings begin in the middle of a
-//! run; an allocation under an id that is live is an error, since no replay could be right.
+//! comes first, as allocations like any other. A free of an unknown block is dropped and counted, since recordings begin in the
+//! middle of a run; an allocation under an id that is live is an error, since no replay could be right.
 
 mod builder;
 mod error;
@@ -53,6 +53,8 @@ pub enum Event {
 pub struct Trace {
     /// The steps. In a trace that was read, every free names a live block, and no allocation does.
     pub events: Vec<Event>,
+    /// Frees of unknown blocks that were left out when it was read.
+    pub dropped: usize,
 }
 
 impl Trace {
@@ -75,6 +77,8 @@ impl Trace {
             Trace::from_snapshot(&snapshot, snapshot.busiest_device())
         } else if bytes.starts_with(b"op,") {
             text::parse_csv(bytes)
+        } else if !text::is_log(bytes) {
+            Err(FormatError::NoTrace)
         } else {
             text::parse_log(bytes)
         }
@@ -89,7 +93,7 @@ impl Trace {
         replay::replay(snapshot, device)
     }
 
-    /// The allocator's own log. Frees of blocks from before the log are left out.
+    /// The allocator's own log. Frees of blocks from before the log are dropped.
     pub fn from_events(events: &[LogEvent]) -> Trace {
         let mut builder = Builder::default();
         for event in events {

@@ -1,6 +1,6 @@
 //! The allocator on the host: bytes, tokens, reuse, zero sizes.
 
-use kiln_alloc::sources::HostSource;
+use kiln_alloc::sources::{HostSource, SimulatedSource};
 use kiln_alloc::*;
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ fn tokens_follow_the_aliasing_rules() {
     let block = a.allocate(100, s, Category::Temporaries).unwrap();
     let one = block.read(s).unwrap();
     let two = block.read(s).unwrap();
-    assert!(matches!(block.write(s), Err(AllocError::InUse { wanted: "written", .. })));
+    assert!(matches!(block.write(s), Err(AllocError::InUse { wanted: "written", holder: "a reader", .. })));
     drop((one, two));
     let write = block.write(s).unwrap();
-    assert!(matches!(block.read(s), Err(AllocError::InUse { wanted: "read", .. })));
+    assert!(matches!(block.read(s), Err(AllocError::InUse { wanted: "read", holder: "a writer", .. })));
     assert!(matches!(block.write(s), Err(AllocError::InUse { .. })));
     drop(write);
     block.read(s).unwrap();
@@ -82,8 +82,16 @@ fn sizes_no_device_can_address_are_refused() {
 fn a_stream_of_another_device_is_refused() {
     let (a, b) = (host(), host());
     let block = a.allocate(8, a.compute_stream(), Category::Inputs).unwrap();
-    assert!(matches!(block.read(b.compute_stream()), Err(AllocError::WrongDevice { .. })));
-    assert!(matches!(a.allocate(8, b.compute_stream(), Category::Inputs), Err(AllocError::WrongDevice { .. })));
+    let used = block.read(b.compute_stream()).map(drop).unwrap_err();
+    assert_eq!(used.to_string(), "a block of cpu was used on a stream of another allocator of cpu");
+    let given = a.allocate(8, b.compute_stream(), Category::Inputs).unwrap_err();
+    assert_eq!(given.to_string(), "a stream of cpu was given to another allocator of cpu");
+    let gpu = SimulatedSource::new("gpu", 1 << 30);
+    let gpu = Allocator::new(Arc::new(gpu), AllocatorConfig::default()).unwrap();
+    let used = block.read(gpu.compute_stream()).map(drop).unwrap_err();
+    assert_eq!(used.to_string(), "a block of cpu was used on a stream of gpu");
+    let given = gpu.allocate(8, b.compute_stream(), Category::Inputs).unwrap_err();
+    assert_eq!(given.to_string(), "a stream of cpu was given to an allocator of gpu");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod common;
 use common::{GIB, MIB, allocator, late};
+use kiln_alloc::policies::{Paged, RoundUp};
 use kiln_alloc::sources::SimulatedSource;
 use kiln_alloc::*;
 use std::sync::Arc;
@@ -70,6 +71,44 @@ fn out_of_memory_says_where_every_byte_is_and_leaves_the_allocator_usable() {
     drop(weights);
     take(&a, 60 * MIB).unwrap();
     assert_eq!(a.stats().ooms, 1);
+}
+
+#[test]
+fn the_rows_of_the_report_add_up_whatever_the_policy_rounds() {
+    let config = AllocatorConfig::with_policy(RoundUp::new(Paged::default(), 2.0));
+    let a = Allocator::new(Arc::new(SimulatedSource::new("dry-run", 64 * MIB)), config).unwrap();
+    let _live = take(&a, 10 * MIB).unwrap();
+    drop(take(&a, 5 * MIB).unwrap());
+    let report = out_of_memory(take(&a, 30 * MIB));
+    assert_eq!((report.allocated, report.rounded_up, report.size), (10 * MIB, 10 * MIB, 60 * MIB));
+    assert_eq!(report.reserved, report.allocated + report.rounded_up + report.pending + report.idle);
+    let text = report.to_string();
+    assert!(text.contains("30.00 MiB (60.00 MiB as a block) more") && text.contains("rounded up"), "{text}");
+}
+
+#[test]
+fn a_limit_that_no_page_fits_is_explained() {
+    let (_, a) = simulated(64 * MIB);
+    let text = |limit: usize, bytes: usize| {
+        a.set_limit(Some(limit));
+        out_of_memory(take(&a, bytes)).to_string()
+    };
+    let pages = "memory comes in pages of 2.00 MiB";
+    assert!(text(MIB, 1000).contains(pages) && text(MIB, 2 * MIB).contains(pages));
+    assert!(text(5 * MIB, 5 * MIB).contains(pages));
+    assert!(!text(4 * MIB, 5 * MIB).contains(pages));
+    let _live = take(&a, 2 * MIB).unwrap();
+    assert!(text(3 * MIB, MIB).contains(pages));
+}
+
+#[test]
+fn a_limit_is_a_fraction_of_the_device() {
+    let (_, a) = simulated(64 * MIB);
+    a.set_limit_fraction(0.5).unwrap();
+    for wrong in [-0.1, 1.5, f64::NAN] {
+        assert!(matches!(a.set_limit_fraction(wrong), Err(AllocError::LimitFraction(_))), "{wrong}");
+    }
+    assert_eq!(a.stats().limit, Some(32 * MIB));
 }
 
 #[test]

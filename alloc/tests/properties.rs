@@ -75,7 +75,10 @@ proptest! {
                         }
                         live.push(block);
                     }
-                    Err(AllocError::OutOfMemory(_)) => {}
+                    Err(AllocError::OutOfMemory(report)) => {
+                        let OomReport { reserved, allocated, rounded_up, pending, idle, .. } = *report;
+                        prop_assert_eq!(reserved, allocated + rounded_up + pending + idle);
+                    }
                     Err(error) => panic!("{error}"),
                 },
                 Step::Free(at) if !live.is_empty() => drop(live.swap_remove(at % live.len())),

@@ -91,7 +91,7 @@ fn free(id: u64) -> Event {
 fn regrouped() -> Trace {
     let small = (0..8).flat_map(|id| [alloc(id, 16 * MIB, [0, 7, 9][id as usize % 3]), alloc(100 + id, 700, 0)]);
     let large = (0..4).map(|id| alloc(id, 32 * MIB, 7));
-    Trace { events: small.chain((0..8).map(free)).chain(large).collect() }
+    Trace { events: small.chain((0..8).map(free)).chain(large).collect(), dropped: 0 }
 }
 
 #[test]
@@ -139,9 +139,19 @@ fn a_replay_stops_where_it_is_told() {
 }
 
 #[test]
+fn a_report_is_one_line() {
+    let trace = Trace { events: vec![alloc(0, 3 << 20, 0), free(0)], dropped: 0 };
+    let report = replay(&trace, &on(gpu(), Paged::default(), None).unwrap(), ReplayOptions::default()).unwrap();
+    let report = ReplayReport { ns_per_event: Some(41.7), driver_calls: 5, ..report };
+    let expected =
+        "2 events, 3.00 MiB live and 4.00 MiB reserved at most (ratio 1.3333), 5 driver calls, 0 stitches, 42 ns an event";
+    assert_eq!(report.to_string(), expected);
+}
+
+#[test]
 fn traces_that_contradict_themselves_are_refused() {
     let refused = |events: &[Event]| {
-        let trace = Trace { events: events.to_vec() };
+        let trace = Trace { events: events.to_vec(), dropped: 0 };
         let result = replay(&trace, &on(gpu(), Paged::default(), None).unwrap(), ReplayOptions::default());
         result.unwrap_err().to_string()
     };

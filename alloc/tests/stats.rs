@@ -173,14 +173,14 @@ fn the_summary_is_the_table_pytorch_users_know() {
         "|       from small pool    |          0 B |     1.00 KiB |     1.00 KiB |     1.00 KiB |",
         "| Active memory            |     3.00 MiB |",
         "| Requested memory         |     3.00 MiB |",
-        "| GPU reserved memory      |     6.00 MiB |     6.00 MiB |     6.00 MiB |          0 B |",
+        "| Reserved memory          |     6.00 MiB |     6.00 MiB |     6.00 MiB |          0 B |",
         "| Non-releasable memory    |     3.00 MiB |",
         "| Allocations              |            1 |            2 |            2 |            1 |",
         "| Active allocs            |            1 |",
-        "| GPU reserved segments    |            3 |            3 |            3 |            0 |",
+        "| Reserved segments        |            3 |            3 |            3 |            0 |",
         "| Non-releasable allocs    |            2 |            2 |",
         "| Oversize allocations     |            0 |",
-        "| Oversize GPU segments    |            0 |",
+        "| Oversize segments        |            0 |",
         "| temporaries              |     3.00 MiB |     3.00 MiB |              |              |",
         "| Largest idle block       |     2.00 MiB |",
         "| Limit                    |         none |",
@@ -211,14 +211,18 @@ fn an_out_of_memory_report_names_streams_lines_and_whole_pages() {
     let report = OomReport {
         device: "cuda:0".into(),
         requested: 30 * MIB,
+        size: 33 * MIB,
         site: "src/train.rs:7".into(),
         allocated: 40 * MIB,
+        rounded_up: 3 * MIB,
         reserved: 64 * MIB,
+        idle: 9 * MIB,
         largest_free: 6 * MIB,
         free_pages: 8 * MIB,
         pending: 12 * MIB,
         pending_by_stream: vec![(StreamId(3), 10 * MIB), (StreamId(0), 2 * MIB)],
         limit: Some(64 * MIB),
+        page: Some(2 * MIB),
         driver_free: MIB,
         driver_total: 80 * MIB,
         categories: vec![(Category::OptimizerState, 40 * MIB)],
@@ -227,13 +231,14 @@ fn an_out_of_memory_report_names_streams_lines_and_whole_pages() {
     };
     let text = report.to_string();
     let expected = "\
-cuda:0 is out of memory: 30.00 MiB more were asked for at src/train.rs:7
+cuda:0 is out of memory: 30.00 MiB (33.00 MiB as a block) more were asked for at src/train.rs:7
   live               40.00 MiB
     optimizer state  40.00 MiB
   live, by line
                      25.00 MiB  src/model.rs:12
+  rounded up          3.00 MiB
   reserved           64.00 MiB
-  idle               12.00 MiB, the largest range 6.00 MiB
+  idle                9.00 MiB, the largest range 6.00 MiB
     whole pages       8.00 MiB
   pending            12.00 MiB
     stream 3         10.00 MiB

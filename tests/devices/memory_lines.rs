@@ -141,6 +141,8 @@ fn out_of_memory_names_the_lines(d: &Device) -> Result<()> {
     let Error::OutOfMemory { report, .. } = e else { panic!("{text}") };
     assert_eq!(report.top_sites[0], (format!("{}:{line}", file!()), 4 << 20));
     assert!(text.contains(&report.top_sites[0].0), "{text}");
+    let Err(Error::OutOfMemory { report, .. }) = d.reserve(64 << 20) else { panic!("reserved more than the limit") };
+    assert_eq!(report.site, format!("{}:{}", file!(), line!() - 1));
     drop(held);
     Ok(())
 }

@@ -9,8 +9,8 @@ const LARGE_REST: usize = 4 << 10;
 /// Up to this size blocks share the pages of small ones.
 const TINY: usize = 4 << 10;
 
-/// Blocks packed to the last 512 bytes (64 KiB for those above 1 MiB) into zones of pages. Free pages are stitched before
-/// reserved bytes pass 1.02 × the peak of requested ones: replays of recorded training stay within 1.02 on average.
+/// Blocks packed to the last 512 bytes (those above 1 MiB keep a rest under 4 KiB) into zones of pages. Free pages are stitched
+/// before reserved bytes pass 1.02 × the peak of requested ones: replays of recorded training stay within 1.02 on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Paged {
     /// See [`Growth::Pages`].

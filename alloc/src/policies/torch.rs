@@ -1,7 +1,7 @@
 //! PyTorch's caching allocator with its default settings, for comparison. Its rules as of 2.11
-//! (`c10/cuda/CUDACachingAllocator.cpp`): sizes rounded to 512 bytes; requests up to 1 MiB are cut from segments of 2 MiB, up to
-//! 10 MiB from segments of 20 MiB, larger ones get a segment rounded up to 2 MiB; the smallest block that fits is taken and cut if
-//! 512 bytes (small) or more than 1 MiB (large) are left; segments are never merged, and streams never share.
+//! (`c10/cuda/CUDACachingAllocator.cpp`): sizes rounded to 512 bytes; requests up to 1 MiB are cut from segments of 2 MiB, those
+//! under 10 MiB from segments of 20 MiB, larger ones get a segment rounded up to 2 MiB; the smallest block that fits is taken
+//! and cut if 512 bytes (small) or more than 1 MiB (large) are left; segments are never merged, and streams never share.
 
 use crate::policy::SMALL;
 use crate::size::ALIGN;

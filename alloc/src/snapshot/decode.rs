@@ -134,6 +134,9 @@ impl<'a> Decoder<'a> {
             all.segments = self.list(root, TOP, "segments", |d, id, i| d.segment(id, i).map(Some))?;
             return Ok(all);
         }
+        if self.arena.dict(root).is_none() {
+            return Err(FormatError::NoSnapshot);
+        }
         let mut any = false;
         for (key, value) in self.pairs(root, TOP, "segments")? {
             match key {

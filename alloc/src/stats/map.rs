@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 impl MemoryStats {
     /// Every counter by name, as in `allocated_bytes.large_pool.peak` or `num_ooms`: the keys of `torch.cuda.memory_stats()`
-    /// with their meaning there, and besides them `category_bytes.<category>.{current,peak}`, `pending_bytes`,
-    /// `largest_free_bytes`, `free_page_bytes`, `num_stitches`, `stitched_bytes`, `num_steals`, `num_driver_calls`, and
-    /// `limit_bytes` if there is one. Where no limit is set, `max_split_size` is `u64::MAX`.
+    /// with their meaning there, but for `allocated_bytes`: PyTorch counts the blocks that serve live requests, here the
+    /// requests rounded up to 512 bytes are counted, and `active_bytes` counts blocks, as there. Besides them
+    /// `category_bytes.<category>.{current,peak}`, `pending_bytes`, `largest_free_bytes`, `free_page_bytes`, `num_stitches`,
+    /// `stitched_bytes`, `num_steals`, `num_driver_calls`, and `limit_bytes` if there is one. Where no limit is set,
+    /// `max_split_size` is `u64::MAX`.
     pub fn to_map(&self) -> BTreeMap<String, u64> {
         let mut map = BTreeMap::new();
         for (name, metric) in self.metrics() {

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 pub(super) struct Builder {
     events: Vec<Event>,
     live: HashSet<u64>,
+    dropped: usize,
 }
 
 impl Builder {
@@ -19,13 +20,19 @@ impl Builder {
         }
         new
     }
-    /// Adds a free, unless the block is unknown.
+    /// Adds a free; of an unknown block, counts it.
     pub(super) fn free(&mut self, id: u64) {
         if self.live.remove(&id) {
             self.events.push(Event::Free { id });
+        } else {
+            self.dropped += 1;
         }
     }
+    /// Counts the free of a block that has no id.
+    pub(super) fn drop_free(&mut self) {
+        self.dropped += 1;
+    }
     pub(super) fn finish(self) -> Trace {
-        Trace { events: self.events }
+        Trace { events: self.events, dropped: self.dropped }
     }
 }

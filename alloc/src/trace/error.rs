@@ -20,6 +20,15 @@ pub enum FormatError {
         /// Bytes allowed.
         limit: usize,
     },
+    /// The content is that of no format.
+    #[error(
+        "the file is no trace: neither a log (lines `a ID BYTES STREAM [CATEGORY]` and `f ID`), nor CSV (first line \
+         `op,id,size,stream,t_us`), nor a memory snapshot of PyTorch (a pickle of protocol 2 or later); each may be gzipped"
+    )]
+    NoTrace,
+    /// A pickle of plain types that is neither the dictionary nor the list of a snapshot.
+    #[error("the pickle is no snapshot: neither a dict nor a list")]
+    NoSnapshot,
     /// A line of a log or CSV file is malformed.
     #[error("line {line} {what}")]
     Line {

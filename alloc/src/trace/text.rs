@@ -14,9 +14,26 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .filter(|(_, line)| !line.is_empty())
 }
 
-fn number<T: std::str::FromStr>(field: Option<&[u8]>, line: usize, what: &'static str) -> Result<T, FormatError> {
-    let text = field.and_then(|f| std::str::from_utf8(f).ok());
-    text.and_then(|t| t.parse().ok()).ok_or(FormatError::Line { line, what })
+/// A field of a line: what is said where it is missing, and where it is malformed.
+#[derive(Clone, Copy)]
+struct Field(&'static str, &'static str);
+
+const ID: Field = Field("has no id", "has an id that is no number from 0 on");
+const SIZE: Field = Field("has no size in bytes", "has a size that is no number of bytes");
+const STREAM: Field = Field("has no stream number", "has a stream that is no number from 0 on");
+
+impl Field {
+    fn of<T: std::str::FromStr>(self, text: Option<&[u8]>, line: usize) -> Result<T, FormatError> {
+        let text = text.filter(|text| !text.is_empty()).ok_or(FormatError::Line { line, what: self.0 })?;
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        number.ok_or(FormatError::Line { line, what: self.1 })
+    }
+}
+
+/// Whether the first line looks like one of the log; an empty file is an empty log.
+pub(super) fn is_log(bytes: &[u8]) -> bool {
+    let first = lines(bytes).next().and_then(|(_, line)| line.split(|b| *b == b' ').next());
+    first.is_none_or(|word| matches!(word, b"a" | b"f"))
 }
 
 fn double(line: usize, id: u64) -> FormatError {
@@ -30,9 +47,9 @@ pub(super) fn parse_log(bytes: &[u8]) -> Result<Trace, FormatError> {
         let mut fields = text.splitn(5, |b| *b == b' ');
         match fields.next() {
             Some(b"a") => {
-                let id = number(fields.next(), line, "has no id")?;
-                let bytes = number(fields.next(), line, "has no size in bytes")?;
-                let stream = number(fields.next(), line, "has no stream number")?;
+                let id = ID.of(fields.next(), line)?;
+                let bytes = SIZE.of(fields.next(), line)?;
+                let stream = STREAM.of(fields.next(), line)?;
                 let category =
                     fields.next().map(|name| category(name).ok_or(FormatError::Line { line, what: "has an unknown category" }));
                 if !builder.alloc(id, bytes, stream, category.transpose()?) {
@@ -40,7 +57,7 @@ pub(super) fn parse_log(bytes: &[u8]) -> Result<Trace, FormatError> {
                 }
             }
             Some(b"f") => {
-                builder.free(number(fields.next(), line, "has no id")?);
+                builder.free(ID.of(fields.next(), line)?);
                 if fields.next().is_some() {
                     return Err(FormatError::Line { line, what: "has words after the id" });
                 }
@@ -71,22 +88,19 @@ pub(super) fn parse_csv(bytes: &[u8]) -> Result<Trace, FormatError> {
         let op = fields.next().unwrap_or_default();
         match op {
             b"seed" | b"alloc" => {
-                let id = number(fields.next(), line, "allocates a block with no id")?;
-                let bytes = number(fields.next(), line, "has no size in bytes")?;
-                let stream = number(fields.next(), line, "has no stream number")?;
+                let id = ID.of(fields.next(), line)?;
+                let bytes = SIZE.of(fields.next(), line)?;
+                let stream = STREAM.of(fields.next(), line)?;
                 if op == b"alloc" {
                     rows.push((line, Event::Alloc { id, bytes, stream, category: None }));
                 } else if !builder.alloc(id, bytes, stream, None) {
                     return Err(double(line, id));
                 }
             }
-            // -1 stands for a block that nobody knows.
-            b"free" => match number::<i64>(fields.next(), line, "has no id")? {
-                -1 => {}
-                id => rows.push((
-                    line,
-                    Event::Free { id: u64::try_from(id).map_err(|_| FormatError::Line { line, what: "has no id" })? },
-                )),
+            b"free" => match fields.next() {
+                // A block that nobody knows.
+                Some(b"-1") => builder.drop_free(),
+                id => rows.push((line, Event::Free { id: ID.of(id, line)? })),
             },
             b"free_req" => {}
             _ if op.starts_with(b"segment_") => {}

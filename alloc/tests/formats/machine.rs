@@ -138,7 +138,7 @@ fn malformed_pickles_are_errors_with_their_place() {
 #[test]
 fn plain_data_that_is_no_snapshot_is_an_error_with_the_key() {
     let cases: &[(&[u8], &str)] = &[
-        (b"\x80\x04N.", "snapshot 0: `segments` is no dictionary"),
+        (b"\x80\x04N.", "the pickle is no snapshot: neither a dict nor a list"),
         (b"\x80\x04}.", "snapshot 0: `segments` is missing"),
         (b"\x80\x04]Na.", "segment 0: `segments` is no dictionary"),
         (b"\x80\x04]}a.", "segment 0: `address` is missing"),

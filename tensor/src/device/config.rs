@@ -18,6 +18,7 @@ use kiln_alloc::{AllocatorConfig, Policy};
 /// ```
 pub struct DeviceConfig {
     /// At most this many bytes are taken from the device; [`Device::set_memory_limit`](crate::Device::set_memory_limit) changes it later.
+    /// Memory comes in pages (2 MiB on a GPU): what the limit leaves below one is not used.
     pub memory_limit: Option<usize>,
     /// Where blocks lie and how memory grows; [`Paged`] unless another is chosen.
     pub policy: Box<dyn Policy>,

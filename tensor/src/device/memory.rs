@@ -21,7 +21,8 @@ impl Device {
         self.set_memory_limit(Some(bytes));
         self
     }
-    /// Limits the bytes the device takes from the system from now on; `None` lifts the limit. What is taken already stays.
+    /// Limits the bytes the device takes from the system from now on; `None` lifts the limit. What is taken already stays. Memory comes in
+    /// pages (2 MiB on a GPU): what the limit leaves below one is not used.
     pub fn set_memory_limit(&self, bytes: Option<usize>) {
         self.0.allocator.set_limit(bytes);
     }
@@ -33,8 +34,7 @@ impl Device {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::argument("set_memory_limit_fraction", format!("{fraction} is not within 0 and 1")));
         }
-        self.0.allocator.set_limit_fraction(fraction);
-        Ok(())
+        Ok(self.0.allocator.set_limit_fraction(fraction)?)
     }
 
     /// Bytes in live tensors and scratch memory, rounded up to 512 each.
@@ -110,6 +110,7 @@ impl Device {
     ///
     /// # Errors
     /// Out of memory.
+    #[track_caller]
     pub fn reserve(&self, bytes: usize) -> Result<()> {
         Ok(self.0.allocator.reserve(bytes)?)
     }
