@@ -50,11 +50,11 @@ template<class C> INLINE void group_sums(C& a, C& b) {
 }
 
 // A thread's packs of a row, all on their way before the first is needed.
-template<class T> INLINE void load_row(const T* row, u32 n, u32 lane, T (&raw)[PACKS][VEC]) {
+template<int P, int V, class T> INLINE void load_row(const T* row, u32 n, u32 lane, T (&raw)[P][V]) {
 #pragma unroll
-    for (int k = 0; k < PACKS; ++k) {
-        u32 i = (k * GROUP + lane) * VEC;
-        if (i < n) load_pack<VEC>(row + i, raw[k]);
+    for (int k = 0; k < P; ++k) {
+        u32 i = (k * GROUP + lane) * V;
+        if (i < n) load_pack<V>(row + i, raw[k]);
     }
 }
 
