@@ -26,6 +26,7 @@ pub mod norm;
 pub mod optim;
 pub mod random;
 pub mod reduce;
+pub mod scatter;
 pub mod softmax;
 
 pub use arg::{Arg, OutArg, OutToken};
