@@ -87,7 +87,7 @@ pub type SourceText = (String, String, Vec<String>);
 /// Every CUDA source of this crate in every variant, for checking offline that all of them compile. Each family lists its own in a
 /// function `sources`.
 pub fn all_sources() -> Vec<SourceText> {
-    let families: [fn() -> Vec<SourceText>; 11] = [
+    let families: [fn() -> Vec<SourceText>; 13] = [
         crate::elementwise::sources,
         crate::copy::sources,
         crate::compare::sources,
@@ -98,6 +98,8 @@ pub fn all_sources() -> Vec<SourceText> {
         crate::index::sources,
         crate::scatter::sources,
         crate::reduce::sources,
+        crate::scan::sources,
+        crate::sort::sources,
         crate::optim::sources,
     ];
     families.into_iter().flat_map(|family| family()).collect()
