@@ -25,7 +25,7 @@ INLINE C min_nan(C x, C y) { return x < y || !(x == x) ? x : y; }
 template<class R> INLINE R round_even(R x) { return rint(x); }
 template<class R> INLINE R sigmoid(R x) { return (R)1 / ((R)1 + exp(-x)); }
 // ln(1 + e^x)
-INLINE C softplus(C x) { return max_nan(x, (C)0) + log1p(exp(-magnitude(x))); }
+template<class R> INLINE R softplus(R x) { return max_nan(x, (R)0) + log1p(exp(-magnitude(x))); }
 
 // What is left of a division whose quotient is cut toward 0, and the quotient rounded down; integers divided by 0 give 0.
 INLINE f32 rem_trunc(f32 x, f32 y) { return fmodf(x, y); }
