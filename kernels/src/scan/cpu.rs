@@ -36,15 +36,12 @@ fn place(j: usize, n: usize, reverse: bool) -> usize {
     if reverse { n - 1 - j } else { j }
 }
 
-fn walk<T: Element, A: Copy, O: Element>(
+fn walk<T: Element, A: Copy + Send + Sync, O: Element>(
     mut k: Scan<'_>,
     start: A,
     step: impl Fn(A, T) -> A + Sync + Send,
     finish: impl Fn(A) -> O + Sync + Send,
-) -> Result<()>
-where
-    A: Send + Sync,
-{
+) -> Result<()> {
     let (n, inner, reverse) = (k.n, k.inner, k.reverse);
     let x = dense::<T>(&k.x, k.outer * n * inner, NAME)?;
     let out = dense_mut::<O>(&mut k.out, x.len(), NAME)?;
