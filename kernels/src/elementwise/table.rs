@@ -6,6 +6,7 @@
 //! factor is: an element that a later op masked out sends no NaN back (infinity times 0).
 
 #![allow(clippy::approx_constant, reason = "an expression is text for CUDA too, which has no such names")]
+#![allow(clippy::eq_op, reason = "`x - x` is 0 for finite numbers alone")]
 
 use super::math::*;
 use super::row::{Evals, FloatEvals, Gradient, IntegerEvals, MAX_INPUTS, Row, Saves, define_table, evals, gradient};
