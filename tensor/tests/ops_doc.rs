@@ -125,8 +125,10 @@ fn elementwise_ops_are_what_the_table_says() {
     assert!(unnamed.is_empty(), "docs/OPS.md names no op over the rows {unnamed:?}");
 }
 
+type Function = fn(&Tensor) -> Result<Tensor>;
+
 /// Ops that are no rows of the table, applied to a 2 × 2 tensor of any type.
-fn others() -> Vec<(&'static str, fn(&Tensor) -> Result<Tensor>)> {
+fn others() -> Vec<(&'static str, Function)> {
     vec![
         ("eq", |x| x.eq(x)),
         ("logical_and", |x| x.logical_and(x)),
