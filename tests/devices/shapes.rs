@@ -56,8 +56,9 @@ fn parts_are_assigned(d: &Device) -> Result<()> {
         for x in layouts(&x(dtype, d)?)? {
             let src = tensor(&[50., 60.], (2, 1, 1), dtype, d)?;
             let y = x.slice_assign((.., 1.., Index::step(.., 3)), &src)?;
-            let wanted =
-                |p: &[usize]| if p[1] > 0 && p[2] % 3 == 0 { 50. + 10. * p[0] as f64 } else { element(p[0], p[1], p[2]) };
+            let wanted = |p: &[usize]| {
+                if p[1] > 0 && p[2].is_multiple_of(3) { 50. + 10. * p[0] as f64 } else { element(p[0], p[1], p[2]) }
+            };
             assert_eq!(read(&y)?, table(&[2, 3, 4], wanted), "{dtype}");
             assert_eq!(read(&x)?, table(&[2, 3, 4], |p| element(p[0], p[1], p[2])));
         }

@@ -170,7 +170,7 @@ impl Op for AddSlices {
 impl Tensor {
     /// The front of `src` that the index covers, once all is checked.
     #[track_caller]
-    fn scattered<'a>(&self, op: &'static str, dim: usize, index: &Tensor, src: &'a Tensor) -> Result<Tensor> {
+    fn scattered(&self, op: &'static str, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         check(op, dim, self, index)?;
         if src.rank() != index.rank() || (0..src.rank()).any(|d| index.dims()[d] > src.dims()[d]) {
             let message = format!("an index of shape {} is larger than the source of shape {}", index.shape(), src.shape());
