@@ -24,3 +24,38 @@ INLINE C max_nan(C x, C y) { return x > y || !(x == x) ? x : y; }
 INLINE C min_nan(C x, C y) { return x < y || !(x == x) ? x : y; }
 template<class R> INLINE R round_even(R x) { return rint(x); }
 template<class R> INLINE R sigmoid(R x) { return (R)1 / ((R)1 + exp(-x)); }
+// ln(1 + e^x)
+template<class R> INLINE R softplus(R x) { return max_nan(x, (R)0) + log1p(exp(-magnitude(x))); }
+
+// What is left of a division whose quotient is cut toward 0, and the quotient rounded down; integers divided by 0 give 0.
+INLINE f32 rem_trunc(f32 x, f32 y) { return fmodf(x, y); }
+INLINE f64 rem_trunc(f64 x, f64 y) { return fmod(x, y); }
+INLINE i64 rem_trunc(i64 x, i64 y) { return y == 0 || y == -1 ? 0 : x % y; }
+INLINE u32 rem_trunc(u32 x, u32 y) { return y == 0 ? 0u : x % y; }
+INLINE u8 rem_trunc(u8 x, u8 y) { return y == 0 ? (u8)0 : (u8)(x % y); }
+// The remainder is exact; the rounded quotient may be an integer that the true one does not reach.
+template<class R> INLINE R div_floor(R x, R y) {
+    if (y == (R)0) return x / y;
+    R rest = rem_trunc(x, y);
+    bool down = rest != (R)0 && (rest < (R)0) != (y < (R)0);
+    R quotient = (x - rest) / y - (down ? (R)1 : (R)0);
+    return quotient == (R)0 ? copysign((R)0, x / y) : rint(quotient);
+}
+INLINE i64 div_floor(i64 x, i64 y) {
+    if (y == 0) return 0;
+    if (y == -1) return (i64)(0ull - (u64)x);
+    return x / y - (x % y != 0 && (x < 0) != (y < 0) ? 1 : 0);
+}
+INLINE u32 div_floor(u32 x, u32 y) { return y == 0 ? 0u : x / y; }
+INLINE u8 div_floor(u8 x, u8 y) { return y == 0 ? (u8)0 : (u8)(x / y); }
+// As `rem_trunc`, with the sign of y.
+INLINE C rem_floor(C x, C y) {
+    C rest = rem_trunc(x, y), zero = lit(0.0);
+    return rest != zero && (rest < zero) != (y < zero) ? (C)(rest + y) : rest;
+}
+
+// Integers alone. Shifts by a negative number, or by all bits and more, leave 0; to the right -1 of a negative number.
+template<class T> INLINE T bit_not(T x) { return (T)~x; }
+template<class T> INLINE bool shifts(T n) { return !(n < lit(0.0)) && (u64)n < 8 * sizeof(T); }
+template<class T> INLINE T shift_left(T x, T n) { return shifts(n) ? (T)((u64)x << n) : (T)0; }
+template<class T> INLINE T shift_right(T x, T n) { return shifts(n) ? (T)(x >> n) : x < lit(0.0) ? (T)-1 : (T)0; }

@@ -18,6 +18,22 @@ extern "C" __global__ void __launch_bounds__(256) index_keys(const T2* index, u3
     keys[j] = (u32)i;
 }
 
+// The same where each element of src, seen as [outer, n, inner], has an index of its own into the middle dim of [outer, size, inner]: keys are places there.
+extern "C" __global__ void __launch_bounds__(256)
+scatter_keys(const T2* index, u32* keys, u32 count, u64 n, i64 size, u64 inner, ErrorWord* error, u32 kernel) {
+    u32 u = blockIdx.x * 256 + threadIdx.x;
+    if (u >= count) return;
+    u64 row, i, o, j;
+    divide(u, inner, &row, &i);
+    divide(row, n, &o, &j);
+    i64 at = (i64)index[u];
+    if (at < 0 || at >= size) {
+        report_index(error, kernel, at, size);
+        at = at < 0 ? 0 : size - 1;
+    }
+    keys[u] = (u32)((o * size + at) * inner + i);
+}
+
 extern "C" __global__ void __launch_bounds__(128)
 index_add_chunks(const T0* src, const u32* keys, const u32* positions, T1* out, T1* heads, T1* tails, u32 n, u64 size, u64 inner, u64 columns) {
     __shared__ u32 key[CHUNK], position[CHUNK];

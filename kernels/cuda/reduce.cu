@@ -12,7 +12,7 @@ INLINE Place place_of_thread(u32 log_x, u32 fast) {
 
 // out[blockIdx.y][o]: output o folded over elements part * blockIdx.y .. of `n`.
 extern "C" __global__ void __launch_bounds__(256)
-reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count, u32 log_x, u32 fast) {
+reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count, u32 log_x, u32 fast, const f64* shift, f64 power) {
     __shared__ A buffer[256 * VEC];
     Place t = place_of_thread(log_x, fast);
     u64 o = (blockIdx.x * (u64)t.xs + t.x) * VEC;
@@ -23,6 +23,9 @@ reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 pa
     for (int j = 0; j < VEC; ++j) acc[j] = Fold::start<A>();
     if (o < outputs) {
         const T0* in = x + place(kept, o);
+        f64 s[VEC];
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) s[j] = SHIFTED && shift ? shift[o + j] : 0.0;
         // By blocks of 256 elements, so that the rounding of long sums stays small.
         for (u64 i = blockIdx.y * part + t.y; i < end;) {
             A block[VEC];
@@ -34,7 +37,7 @@ reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 pa
                 A v[VEC];
                 load_wide<VEC>(in + place(reduced, i), v);
 #pragma unroll
-                for (int j = 0; j < VEC; ++j) block[j] = Fold::join(block[j], v[j]);
+                for (int j = 0; j < VEC; ++j) block[j] = Fold::step(block[j], v[j], s[j], power);
             }
 #pragma unroll
             for (int j = 0; j < VEC; ++j) acc[j] = Fold::join(acc[j], block[j]);

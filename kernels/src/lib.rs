@@ -26,7 +26,10 @@ pub mod norm;
 pub mod optim;
 pub mod random;
 pub mod reduce;
+pub mod scan;
+pub mod scatter;
 pub mod softmax;
+pub mod sort;
 
 pub use arg::{Arg, OutArg, OutToken};
 pub use backend::{Backend, Dry, Kernel};

@@ -158,7 +158,7 @@ fn nan_goes_through() {
 #[test]
 fn other_float_types_are_the_f64_values_rounded() {
     let d = Device::cpu();
-    for row in rows() {
+    for row in rows().iter().filter(|row| row.floats) {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let (data, values): (Vec<Data>, Vec<Vec<f64>>) =
                 (0..row.inputs as u64).map(|i| operand(&d, dtype, &layouts()[0], i, domain(row))).unzip();

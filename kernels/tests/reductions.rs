@@ -24,6 +24,7 @@ fn reference(op: Reduction, dims: &[usize], values: &[f64], reduced: u32) -> Vec
     }
     let fold = |v: &Vec<f64>| match op {
         Sum => v.iter().sum::<f64>(),
+        Product => v.iter().product(),
         Mean => v.iter().sum::<f64>() / v.len() as f64,
         Max => v.iter().copied().fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }),
         Min => v.iter().copied().fold(f64::INFINITY, |a, b| if b < a || b.is_nan() { b } else { a }),

@@ -2,11 +2,25 @@
 //! and inside `no_grad` they grow the version of the memory, so that a backward that saved the old values notices.
 
 use crate::ops::compare::check_holds;
-use crate::{Error, Result, Scalar, Tensor, exec, modes};
+use crate::{Error, Layout, Result, Scalar, Tensor, exec, modes};
 use kiln_kernels::copy::{Copy, Fill};
 use kiln_kernels::elementwise::row;
 use kiln_kernels::{Arg, OutArg};
 use std::sync::Arc;
+
+/// Whether several elements lie in one place, as in expanded tensors and overlapping windows: a dim steps no farther than those with smaller steps reach.
+fn overlaps(layout: &Layout) -> bool {
+    let dims = layout.strides().iter().zip(layout.dims());
+    let mut dims: Vec<(usize, usize)> = dims.map(|(&stride, &size)| (stride, size)).filter(|&(_, size)| size > 1).collect();
+    dims.sort_unstable();
+    let mut reach = 0;
+    let meets = |(stride, size): (usize, usize)| {
+        let meets = stride <= reach;
+        reach += stride * (size - 1);
+        meets
+    };
+    layout.elements() > 0 && dims.into_iter().any(meets)
+}
 
 impl Tensor {
     /// An error where this tensor must not be changed in place now.
@@ -17,10 +31,11 @@ impl Tensor {
                 "{op}: {self:?} {what}, and changes in place are not recorded; do it inside `no_grad`"
             )));
         }
-        let repeated = self.layout().strides().iter().zip(self.dims()).any(|(&stride, &size)| stride == 0 && size > 1);
-        if repeated && self.elem_count() > 0 {
-            let message =
-                format!("shape {} is broadcast: several of its elements lie in one place; make a `copy` first", self.shape());
+        if overlaps(self.layout()) {
+            let message = format!(
+                "shape {} is broadcast or unfolded: several of its elements lie in one place; make a `copy` first",
+                self.shape()
+            );
             return Err(Error::shape(op, message));
         }
         Ok(())
@@ -179,6 +194,9 @@ mod tests {
     fn what_cannot_be_right_is_an_error() -> Result<()> {
         let x = x()?;
         assert!(x.narrow(0, 0, 1)?.expand((2, 3))?.zero_().is_err(), "broadcast destination");
+        let windows = x.flatten_all()?.unfold(0, 3, 2)?;
+        assert!(windows.zero_().is_err() && windows.narrow(0, 0, 1)?.add_(&windows.ones_like()?.narrow(0, 0, 1)?).is_ok());
+        x.sub_(&Tensor::from_vec(vec![1., 1., 1., 0., 0., 0.], (2, 3), &Device::cpu())?)?;
         assert!(x.narrow(0, 0, 1)?.add_(&x).is_err(), "source larger than destination");
         assert!(x.add_(&x.to_dtype(DType::F32)?).is_err(), "types");
         assert!(x.to_dtype(DType::U8)?.fill_(0.5).is_err(), "a number the type does not hold");

@@ -1,10 +1,12 @@
-//! `a + b`, `a - b`, `a * b`, `a / b` and `-a` for tensors, and for a tensor with a number on either side. Each gives a `Result`: shapes may not fit.
+//! `a + b`, `a - b`, `a * b`, `a / b`, `a % b` and `-a` for tensors, and for a tensor with a number on either side; `a & b`, `a | b` and `a ^ b` for
+//! the bits of integers and so for masks. Each gives a `Result`: shapes may not fit.
 //!
+//! `%` is `remainder`, Python's, not `fmod`, which is what Rust's `%` is for numbers.
 //! `x / s` is `x * (1 / s)`, so nothing has to be saved for its backward.
 
 use crate::ops::compare::scalar_like;
 use crate::{Error, Result, Tensor};
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Rem, Sub};
 
 #[track_caller]
 fn times(x: &Tensor, factor: f64, op: &'static str) -> Result<Tensor> {
@@ -15,20 +17,24 @@ fn times(x: &Tensor, factor: f64, op: &'static str) -> Result<Tensor> {
 }
 
 macro_rules! operator {
-    ($trait:ident $name:ident, $x:ident, $s:ident: right $right:expr, left $left:expr) => {
-        operator!(@tensors $trait $name, &Tensor, &Tensor);
-        operator!(@tensors $trait $name, &Tensor, Tensor);
-        operator!(@tensors $trait $name, Tensor, &Tensor);
-        operator!(@tensors $trait $name, Tensor, Tensor);
+    ($trait:ident $name:ident as $method:ident) => {
+        operator!(@tensors $trait $name $method, &Tensor, &Tensor);
+        operator!(@tensors $trait $name $method, &Tensor, Tensor);
+        operator!(@tensors $trait $name $method, Tensor, &Tensor);
+        operator!(@tensors $trait $name $method, Tensor, Tensor);
+    };
+    ($trait:ident $name:ident as $method:ident, $x:ident, $s:ident: right $right:expr, left $left:expr) => {
+        operator!($trait $name as $method);
         operator!(@number $trait $name, &Tensor, $x, $s, $right, $left);
         operator!(@number $trait $name, Tensor, $x, $s, $right, $left);
     };
-    (@tensors $trait:ident $name:ident, $a:ty, $b:ty) => {
+    (@tensors $trait:ident $name:ident $method:ident, $a:ty, $b:ty) => {
         impl $trait<$b> for $a {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $name(self, other: $b) -> Result<Tensor> {
-                Tensor::$name(&self, &other)
+                let other: &Tensor = &other;
+                Tensor::$method(&self, other)
             }
         }
     };
@@ -52,10 +58,14 @@ macro_rules! operator {
     };
 }
 
-operator!(Add add, x, s: right x.affine(1.0, s), left x.affine(1.0, s));
-operator!(Sub sub, x, s: right x.affine(1.0, -s), left x.affine(-1.0, s));
-operator!(Mul mul, x, s: right times(x, s, "mul"), left times(x, s, "mul"));
-operator!(Div div, x, s: right times(x, 1.0 / s, "div"), left scalar_like("div", s.into(), x)?.div(x));
+operator!(Add add as add, x, s: right x.affine(1.0, s), left x.affine(1.0, s));
+operator!(Sub sub as sub, x, s: right x.affine(1.0, -s), left x.affine(-1.0, s));
+operator!(Mul mul as mul, x, s: right times(x, s, "mul"), left times(x, s, "mul"));
+operator!(Div div as div, x, s: right times(x, 1.0 / s, "div"), left scalar_like("div", s.into(), x)?.div(x));
+operator!(Rem rem as remainder, x, s: right x.remainder(s), left scalar_like("remainder", s.into(), x)?.remainder(x));
+operator!(BitAnd bitand as bitwise_and);
+operator!(BitOr bitor as bitwise_or);
+operator!(BitXor bitxor as bitwise_xor);
 
 impl Neg for &Tensor {
     type Output = Result<Tensor>;
@@ -101,6 +111,18 @@ mod tests {
         assert_eq!((2.0 * &a)?.to_vec::<f32>()?, [2., 4.]);
         assert_eq!((&a / 2.0)?.to_vec::<f32>()?, [0.5, 1.]);
         assert_eq!((1.0 / a)?.to_vec::<f32>()?, [1., 0.5]);
+        Ok(())
+    }
+
+    #[test]
+    fn remainders_and_bits_have_operators() -> Result<()> {
+        let (a, b) = (Tensor::from_vec(vec![7i64, -7], 2, &Device::cpu())?, Tensor::from_vec(vec![4i64], 1, &Device::cpu())?);
+        assert_eq!((&a % &b)?.to_vec::<i64>()?, [3, 1]);
+        assert_eq!((&a % 4.0)?.to_vec::<i64>()?, [3, 1]);
+        assert_eq!((10.0 % &a)?.to_vec::<i64>()?, [3, -4]);
+        assert_eq!((&a & &b)?.to_vec::<i64>()?, [4, 0]);
+        assert_eq!((&a | &b)?.to_vec::<i64>()?, [7, -3]);
+        assert_eq!((a ^ b)?.to_vec::<i64>()?, [3, -3]);
         Ok(())
     }
 

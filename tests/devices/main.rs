@@ -11,7 +11,9 @@ mod checkpoint;
 mod creation;
 mod dry_run;
 mod elementwise;
+mod elementwise_more;
 mod files;
+mod gathering;
 mod gradients;
 mod indexing;
 mod loading;
@@ -21,11 +23,15 @@ mod memory_control;
 mod memory_lines;
 mod modes;
 mod norms;
+mod npy;
 mod optimizers;
 mod products;
 mod random;
 mod reductions;
+mod reductions_more;
+mod reductions_order;
 mod scaler;
+mod shapes;
 mod streams;
 mod support;
 mod threads;
@@ -42,12 +48,17 @@ fn cases() -> Vec<Case> {
     [
         creation::cases(),
         elementwise::cases(),
+        elementwise_more::cases(),
         views::cases(),
+        shapes::cases(),
         products::cases(),
         reductions::cases(),
+        reductions_more::cases(),
+        reductions_order::cases(),
         norms::cases(),
         losses::cases(),
         indexing::cases(),
+        gathering::cases(),
         random::cases(),
         gradients::cases(),
         autograd::cases(),
@@ -64,6 +75,7 @@ fn cases() -> Vec<Case> {
         training::cases(),
         loading::cases(),
         files::cases(),
+        npy::cases(),
         bad_input::cases(),
         streams::cases(),
         threads::cases(),

@@ -13,11 +13,15 @@ pub(crate) enum Checked {
     IndexSelect = 1,
     IndexAdd = 2,
     CrossEntropy = 3,
+    Gather = 4,
+    Scatter = 5,
+    ScatterAdd = 6,
 }
 
 impl Checked {
     fn name(number: u32) -> &'static str {
-        const NAMES: [&str; 4] = ["an index kernel", "index_select", "index_add", "cross_entropy"];
+        const NAMES: [&str; 7] =
+            ["an index kernel", "index_select", "index_add", "cross_entropy", "gather", "scatter", "scatter_add"];
         NAMES[if (number as usize) < NAMES.len() { number as usize } else { 0 }]
     }
 }

@@ -87,7 +87,7 @@ pub type SourceText = (String, String, Vec<String>);
 /// Every CUDA source of this crate in every variant, for checking offline that all of them compile. Each family lists its own in a
 /// function `sources`.
 pub fn all_sources() -> Vec<SourceText> {
-    let families: [fn() -> Vec<SourceText>; 10] = [
+    let families: [fn() -> Vec<SourceText>; 13] = [
         crate::elementwise::sources,
         crate::copy::sources,
         crate::compare::sources,
@@ -96,7 +96,10 @@ pub fn all_sources() -> Vec<SourceText> {
         crate::norm::sources,
         crate::cross_entropy::sources,
         crate::index::sources,
+        crate::scatter::sources,
         crate::reduce::sources,
+        crate::scan::sources,
+        crate::sort::sources,
         crate::optim::sources,
     ];
     families.into_iter().flat_map(|family| family()).collect()

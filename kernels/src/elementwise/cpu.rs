@@ -135,15 +135,15 @@ fn in_place_as<T: Stored>(eval: Eval<T::Compute>, params: [f64; 2], others: &[Ar
 macro_rules! by_dtype {
     ($row:expr, $dtype:expr, $run:ident($($arg:expr),*)) => {{
         let (row, dtype): (&Row, DType) = ($row, $dtype);
-        match (dtype, &row.evals.integers) {
-            (DType::F64, _) => $run::<f64>(row.evals.f64, $($arg),*),
-            (DType::F32, _) => $run::<f32>(row.evals.f32, $($arg),*),
-            (DType::F16, _) => $run::<f16>(row.evals.f32, $($arg),*),
-            (DType::BF16, _) => $run::<bf16>(row.evals.f32, $($arg),*),
-            (DType::I64, Some(evals)) => $run::<Wrapping<i64>>(evals.i64, $($arg),*),
-            (DType::U32, Some(evals)) => $run::<Wrapping<u32>>(evals.u32, $($arg),*),
-            (DType::U8, Some(evals)) => $run::<Wrapping<u8>>(evals.u8, $($arg),*),
-            (_, None) => Err(undefined(row.name, dtype)) as Result<(), KernelError>,
+        match (dtype, &row.evals.floats, &row.evals.integers) {
+            (DType::F64, Some(evals), _) => $run::<f64>(evals.f64, $($arg),*),
+            (DType::F32, Some(evals), _) => $run::<f32>(evals.f32, $($arg),*),
+            (DType::F16, Some(evals), _) => $run::<f16>(evals.f32, $($arg),*),
+            (DType::BF16, Some(evals), _) => $run::<bf16>(evals.f32, $($arg),*),
+            (DType::I64, _, Some(evals)) => $run::<Wrapping<i64>>(evals.i64, $($arg),*),
+            (DType::U32, _, Some(evals)) => $run::<Wrapping<u32>>(evals.u32, $($arg),*),
+            (DType::U8, _, Some(evals)) => $run::<Wrapping<u8>>(evals.u8, $($arg),*),
+            _ => Err(undefined(row.name, dtype)) as Result<(), KernelError>,
         }
     }};
 }

@@ -56,7 +56,7 @@ pub(crate) fn sources() -> Vec<SourceText> {
     let one = |dtype: DType| {
         let mut known = [false; MAX_INPUTS + 1];
         let mut text = String::new();
-        for row in rows().iter().filter(|row| dtype.is_float() || row.integers) {
+        for row in rows().iter().filter(|row| row.takes(dtype)) {
             let kernels = if std::mem::replace(&mut known[row.inputs], true) { vector_kernel } else { all_kernels };
             text += &(functor_text(row) + &kernels(row.functor, row.name, row.inputs));
         }

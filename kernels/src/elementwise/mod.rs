@@ -40,7 +40,7 @@ pub struct MapInPlace<'a> {
 /// arithmetic takes them.
 fn check(row: &'static Row, params: [f64; 2], inputs: &[Arg<'_>], in_place: bool, out: &OutArg<'_>) -> Result<[f64; 2]> {
     let (kernel, dtype) = (row.name, out.dtype);
-    if !dtype.is_float() && !row.integers {
+    if !row.takes(dtype) {
         return Err(KernelError::DType { kernel, dtype });
     }
     let given = inputs.len() + in_place as usize;

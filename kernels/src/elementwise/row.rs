@@ -1,6 +1,7 @@
 //! What a row of the table is, and finding one by name.
 
 use super::table;
+use crate::DType;
 use std::collections::HashMap;
 use std::num::Wrapping;
 use std::sync::OnceLock;
@@ -13,9 +14,14 @@ pub(crate) type Eval<T> = fn(out: &mut [T], inputs: [&[T]; MAX_INPUTS], params: 
 
 /// A row as Rust code, for each type it is computed in.
 pub(crate) struct Evals {
+    pub floats: Option<FloatEvals>,
+    pub integers: Option<IntegerEvals>,
+}
+
+/// A row over floats.
+pub(crate) struct FloatEvals {
     pub f64: Eval<f64>,
     pub f32: Eval<f32>,
-    pub integers: Option<IntegerEvals>,
 }
 
 /// A row over integers.
@@ -31,7 +37,9 @@ pub struct Row {
     pub name: &'static str,
     /// How many inputs it takes, 1 to 4 (to 3 for rows that are no gradients).
     pub inputs: usize,
-    /// Whether it is defined for integers too.
+    /// Whether it is defined for floats.
+    pub floats: bool,
+    /// Whether it is defined for integers.
     pub integers: bool,
     /// How it is differentiated; `None` for rows that are gradients themselves or have none.
     pub gradient: Option<Gradient>,
@@ -48,6 +56,10 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether it is defined for an element type.
+    pub fn takes(&self, dtype: DType) -> bool {
+        if dtype.is_float() { self.floats } else { self.integers }
+    }
     /// Whether the expression mentions input `i`. A gradient row is given all saved tensors; where it does not read one, any tensor of the
     /// right dims and type may stand in for it, and need not have been saved.
     pub fn reads(&self, i: usize) -> bool {
@@ -109,24 +121,26 @@ macro_rules! gradient {
         Some(Gradient { saves: Saves::$saves, rows: &[$($row.name),+], resolved: &[$(&$row),+] })
     };
 }
-macro_rules! integers {
+/// The code of a row, for the types of its bound.
+macro_rules! evals {
     (Num $eval:ident) => {
-        Some(IntegerEvals { i64: $eval::<Wrapping<i64>>, u32: $eval::<Wrapping<u32>>, u8: $eval::<Wrapping<u8>> })
+        Evals { floats: evals!(@floats $eval), integers: evals!(@integers $eval) }
     };
     (Real $eval:ident) => {
-        None
+        Evals { floats: evals!(@floats $eval), integers: None }
     };
-}
-macro_rules! has_integers {
-    (Num) => {
-        true
+    (Int $eval:ident) => {
+        Evals { floats: None, integers: evals!(@integers $eval) }
     };
-    (Real) => {
-        false
+    (@floats $eval:ident) => {
+        Some(FloatEvals { f64: $eval::<f64>, f32: $eval::<f32> })
+    };
+    (@integers $eval:ident) => {
+        Some(IntegerEvals { i64: $eval::<Wrapping<i64>>, u32: $eval::<Wrapping<u32>>, u8: $eval::<Wrapping<u8>> })
     };
 }
 
-/// Defines a static for each row, and `ROWS` of them all. `$bound` is `Num` for rows that integers have too, else `Real`;
+/// Defines a static for each row, and `ROWS` of them all. `$bound` is `Real` for rows of floats, `Int` of integers, `Num` of both;
 /// `$lit` makes a constant in expressions.
 macro_rules! define_table {
     ($lit:ident $($static:ident $name:ident $bound:ident ($($x:ident),+ $(; $($p:ident),+)?) = $e:expr $(=> $saves:ident [$($gradient:ident),+])?;)*) => {
@@ -149,16 +163,18 @@ macro_rules! define_table {
                         out[i] = $e;
                     }
                 }
+                const EVALS: Evals = evals!($bound eval);
                 Row {
                     name: stringify!($name),
                     inputs: [$(stringify!($x)),+].len(),
-                    integers: has_integers!($bound),
+                    floats: EVALS.floats.is_some(),
+                    integers: EVALS.integers.is_some(),
                     gradient: gradient!($($saves [$($gradient),+])?),
                     id: Id::$static as u32,
                     functor: concat!("Row_", stringify!($name)),
                     variables: &[$(stringify!($x)),+],
                     expression: stringify!($e),
-                    evals: Evals { f64: eval::<f64>, f32: eval::<f32>, integers: integers!($bound eval) },
+                    evals: EVALS,
                 }
             };
         )*
@@ -166,4 +182,4 @@ macro_rules! define_table {
         pub(super) static ROWS: &[&Row] = &[$(&$static),*];
     };
 }
-pub(super) use {define_table, gradient, has_integers, integers};
+pub(super) use {define_table, evals, gradient};

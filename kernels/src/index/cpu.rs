@@ -8,7 +8,7 @@ use half::{bf16, f16};
 const PIECE: usize = 1 << 14;
 
 /// The indices, each checked to be inside a dim of `size`.
-fn indices(arg: &Arg<'_>, size: usize, kernel: &'static str) -> Result<Vec<usize>> {
+pub(crate) fn indices(arg: &Arg<'_>, size: usize, kernel: &'static str) -> Result<Vec<usize>> {
     let n = arg.layout.elements();
     let check = |value: i64| match usize::try_from(value) {
         Ok(i) if i < size => Ok(i),

@@ -9,7 +9,7 @@ use kiln_alloc::{Stream, Write};
 
 const DIVIDE: &str = include_str!("../../cuda/divide.cuh");
 static SELECT: Source = Source { name: "index_select", texts: &[DIVIDE, include_str!("../../cuda/index.cu")], fmad: true };
-static ADD: Source = Source {
+pub(crate) static ADD: Source = Source {
     name: "index_add",
     texts: &[DIVIDE, include_str!("../../cuda/sort.cuh"), include_str!("../../cuda/index_add.cu")],
     fmad: true,
@@ -71,35 +71,68 @@ pub(super) fn index_add(k: IndexAdd<'_>, cuda: &Cuda, stream: &Stream, workspace
     if n > i32::MAX as usize || size > u32::MAX as usize {
         return Err(KernelError::Library(format!("{NAME}: {n} indices into a dim of {size} are too many")));
     }
-    let scratch = Scratch::of(&k);
+    let error = cuda.error_word(stream)?;
+    let types = [k.src.dtype, k.out.dtype, k.index.dtype];
+    let sums = Sums { name: NAME, types, src: k.src.address(), out: k.out.address(), n, outer, size, inner };
+    add_by_key(sums, cuda, stream, workspace, |keys| {
+        let f = cuda.function(&ADD, Variant::types(&types), "index_keys")?;
+        let (index, count, size) = (k.index.address(), n as u32, size as i64);
+        let (word, checked) = (error.address(), Checked::IndexAdd as u32);
+        let params = [param(&index), param(&keys), param(&count), param(&size), param(&word), param(&checked)];
+        // SAFETY: `index_keys(const T2* index, u32* keys, u32 n, i64 size, ErrorWord* error, u32 kernel)`; the index was checked to have n
+        // elements, there is room for as many keys, and the tokens live.
+        unsafe { cuda.launch(f, Launch::threads(n, 256), stream, &params) }
+    })
+}
+
+/// `out[o][key[j]][i] += src[o][j][i]`: addresses, types (`src`, `out`, and the index, which tells variants apart) and sizes. There is something to add.
+pub(crate) struct Sums {
+    pub name: &'static str,
+    pub types: [DType; 3],
+    pub src: u64,
+    pub out: u64,
+    /// Number of keys, which fits i32.
+    pub n: usize,
+    pub outer: usize,
+    /// Keys are smaller; fits u32.
+    pub size: usize,
+    pub inner: usize,
+}
+
+/// Adds up by key, in order of position for equal keys; `fill` enqueues what writes the `n` keys (u32) to the address it is given.
+pub(crate) fn add_by_key(
+    k: Sums,
+    cuda: &Cuda,
+    stream: &Stream,
+    workspace: Option<&mut Write<'_>>,
+    fill: impl FnOnce(u64) -> Result<()>,
+) -> Result<()> {
+    let n = k.n;
+    let scratch = Scratch::new(n, k.outer * k.inner, k.types[1]);
     let base = match workspace {
         Some(workspace) if workspace.bytes() >= scratch.bytes => workspace.address(),
-        _ => return Err(KernelError::Library(format!("{NAME}: the workspace has fewer than {} bytes", scratch.bytes))),
+        _ => return Err(KernelError::Library(format!("{}: the workspace has fewer than {} bytes", k.name, scratch.bytes))),
     };
     let at = |offset: usize| base + offset as u64;
-    let variant = Variant::types(&[k.src.dtype, k.out.dtype, k.index.dtype]);
+    let variant = Variant::types(&k.types);
     let function = |entry| cuda.function(&ADD, variant, entry);
-    let (src, index, out) = (k.src.address(), k.index.address(), k.out.address());
-    let (count, columns) = (n as u32, (outer * inner) as u64);
+    let (src, out) = (k.src, k.out);
+    let (count, columns) = (n as u32, (k.outer * k.inner) as u64);
     let (mut keys, mut spare_keys) = (at(scratch.keys[0]), at(scratch.keys[1]));
     let (mut positions, mut spare_positions) = (0u64, at(scratch.positions[0]));
     let totals = at(scratch.totals);
 
-    let error = cuda.error_word(stream)?;
-    let (word, checked, signed_size) = (error.address(), Checked::IndexAdd as u32, size as i64);
-    let params = [param(&index), param(&keys), param(&count), param(&signed_size), param(&word), param(&checked)];
-    // SAFETY: `index_keys(const T2* index, u32* keys, u32 n, i64 size, ErrorWord* error, u32 kernel)`; the index was checked to have n
-    // elements, the workspace has room for n keys, and the tokens live. So for all launches here: `Scratch` has room for what each writes.
-    unsafe { cuda.launch(function("index_keys")?, Launch::threads(n, 256), stream, &params)? };
+    fill(keys)?;
     let tiles = n.div_ceil(TILE);
     let entries = 256 * tiles as u32;
-    for shift in (0..usize::BITS - (size - 1).leading_zeros().min(usize::BITS - 1)).step_by(8) {
+    for shift in (0..usize::BITS - (k.size - 1).leading_zeros().min(usize::BITS - 1)).step_by(8) {
         let count_params = [param(&keys), param(&totals), param(&count), param(&shift)];
         let sum_params = [param(&totals), param(&entries)];
         let ends = [param(&spare_keys), param(&spare_positions), param(&count), param(&shift)];
         let move_params = [&[param(&keys), param(&positions), param(&totals)], &ends[..]].concat();
         // SAFETY: `sort_count(const u32* keys, u32* totals, u32 n, u32 shift)`, `sort_sum(u32* totals, u32 n)`,
         // `sort_move(const u32* keys, const u32* positions, const u32* totals, u32* keys_out, u32* positions_out, u32 n, u32 shift)`.
+        // Here and below, `Scratch` has room for what each launch writes, and the tokens of the caller live.
         unsafe {
             cuda.launch(function("sort_count")?, Launch::blocks(tiles, 256), stream, &count_params)?;
             cuda.launch(function("sort_sum")?, Launch::blocks(1, 1024), stream, &sum_params)?;
@@ -111,7 +144,7 @@ pub(super) fn index_add(k: IndexAdd<'_>, cuda: &Cuda, stream: &Stream, workspace
     }
     let chunks = n.div_ceil(CHUNK);
     let (heads, tails) = (at(scratch.heads), at(scratch.tails));
-    let (size, inner) = (size as u64, inner as u64);
+    let (size, inner) = (k.size as u64, k.inner as u64);
     let grid =
         |chunks: usize| Launch { grid: [chunks as u32, (columns.div_ceil(128)).min(65535) as u32, 1], block: 128, shared: 0 };
     let ends = [param(&count), param(&size), param(&inner), param(&columns)];

@@ -7,7 +7,9 @@ mod cpu;
 mod cuda;
 mod scratch;
 
-pub(crate) use cuda::sources;
+pub(crate) use cpu::indices;
+pub(crate) use cuda::{ADD, Sums, add_by_key, sources};
+pub(crate) use scratch::Scratch;
 
 /// Sizes before, of, and after `dim`.
 fn split(layout: &Layout, dim: usize, kernel: &'static str) -> Result<(usize, usize, usize)> {
@@ -59,7 +61,8 @@ impl crate::Kernel for IndexSelect<'_> {
 
 impl crate::Kernel for IndexAdd<'_> {
     fn workspace_bytes(&self) -> usize {
-        scratch::Scratch::of(self).bytes
+        let columns = split(self.out.layout, self.dim, "index_add").map_or(0, |(outer, _, inner)| outer * inner);
+        Scratch::new(self.index.layout.elements(), columns, self.out.dtype).bytes
     }
     fn cpu(self) -> crate::Result<()> {
         cpu::index_add(self)

@@ -1,6 +1,6 @@
 //! The scratch memory of adding by index on CUDA; sizes depend on dims alone.
 
-use super::{IndexAdd, split};
+use crate::DType;
 
 /// Keys that a block sorts, as in `cuda/sort.cuh`.
 pub(super) const TILE: usize = 2048;
@@ -9,7 +9,7 @@ pub(super) const CHUNK: usize = 64;
 
 /// Byte offsets of the parts: two buffers of keys and of positions, digit counts of all tiles, the open ends of chunks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     pub keys: [usize; 2],
     pub positions: [usize; 2],
     pub totals: usize,
@@ -20,9 +20,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub fn of(k: &IndexAdd<'_>) -> Scratch {
-        let n = k.index.layout.elements();
-        let columns = split(k.out.layout, k.dim, "index_add").map_or(0, |(outer, _, inner)| outer * inner);
+    /// For `n` keys, `columns` numbers for each, added up in type `sum`.
+    pub fn new(n: usize, columns: usize, sum: DType) -> Scratch {
         if n * columns == 0 {
             return Scratch::default();
         }
@@ -37,8 +36,8 @@ impl Scratch {
             keys: [take(n, 4), take(n, 4)],
             positions: [take(n, 4), take(n, 4)],
             totals: take(256 * n.div_ceil(TILE), 4),
-            heads: take(ends, k.out.dtype.size()),
-            tails: take(ends, k.out.dtype.size()),
+            heads: take(ends, sum.size()),
+            tails: take(ends, sum.size()),
             bytes: 0,
         };
         scratch.bytes = bytes;

@@ -1,19 +1,20 @@
 //! CUDA launches. A reduction with few results and many elements runs in two phases: parts of each fold to the workspace, then those.
 
 use super::plan::{Plan, Split, accumulator};
-use super::{ArgReduce, Reduce, Reduction};
-use crate::cuda::{Cuda, Launch, Source, SourceText, Value, Variant, param};
+use super::{ArgReduce, Made, Reduce, ReduceMade, Reduction};
+use crate::cuda::{Cuda, Launch, Source, Value, Variant, param};
 use crate::host::{expect_dense, undefined};
 use crate::rows::{PACK, ROWS, width};
-use crate::{DType, KernelError, MAX_RANK, Result};
+use crate::{Arg, DType, KernelError, MAX_RANK, OutArg, Result};
 use kiln_alloc::{Stream, Write};
 
 const NAME: &str = "reduce";
 const DIVIDE: &str = include_str!("../../cuda/divide.cuh");
 const FOLD: &str = include_str!("../../cuda/fold.cuh");
-static ROW: Source =
+pub(super) static ROW: Source =
     Source { name: "reduce_rows", texts: &[PACK, ROWS, DIVIDE, FOLD, include_str!("../../cuda/reduce_rows.cu")], fmad: true };
-static ANY: Source = Source { name: NAME, texts: &[PACK, DIVIDE, FOLD, include_str!("../../cuda/reduce.cu")], fmad: true };
+pub(super) static ANY: Source =
+    Source { name: NAME, texts: &[PACK, DIVIDE, FOLD, include_str!("../../cuda/reduce.cu")], fmad: true };
 
 /// Laid out as `Path` in `cuda/fold.cuh`.
 #[repr(C)]
@@ -36,12 +37,35 @@ impl Path {
     }
 }
 
-fn op_number(op: Reduction) -> u32 {
+pub(super) fn op_number(op: Reduction) -> u32 {
     match op {
         Reduction::Sum | Reduction::Mean => 0,
         Reduction::Max => 1,
         Reduction::Min => 2,
+        Reduction::Product => 3,
     }
+}
+
+pub(super) fn made_number(op: Made) -> u32 {
+    match op {
+        Made::AbsSum => 4,
+        Made::SquareSum => 5,
+        Made::ExpSum => 6,
+        Made::AbsMax => 7,
+        Made::AbsMin => 8,
+        Made::PowSum(_) => 9,
+    }
+}
+
+/// A reduction as the kernels of a device know it.
+struct Job {
+    op: u32,
+    /// What joins the parts of a split fold.
+    join: u32,
+    count: f64,
+    accumulator: DType,
+    shift: u64,
+    power: f64,
 }
 
 /// Where a phase reads and writes.
@@ -52,42 +76,82 @@ struct Phase {
     x: u64,
     out: u64,
     types: [DType; 2],
+    /// Address of one f64 an output, or 0.
+    shift: u64,
+    power: f64,
 }
 
 pub(super) fn reduce(k: Reduce<'_>, cuda: &Cuda, stream: &Stream, workspace: Option<&mut Write<'_>>) -> Result<()> {
     let plan = Plan::new(k.x.layout, k.dims);
-    expect_dense(k.out.layout, plan.outputs, NAME)?;
-    let (dtype, sums) = (k.x.dtype, accumulator(k.op, k.x.dtype));
+    let dtype = k.x.dtype;
     if k.op == Reduction::Mean && !dtype.is_float() {
         return Err(undefined(NAME, dtype));
     }
-    if !(k.out.dtype == sums || k.out.dtype == dtype && dtype.is_float()) {
-        return Err(undefined(NAME, k.out.dtype));
+    let (op, accumulator) = (op_number(k.op), accumulator(k.op, dtype, k.out.dtype));
+    let count = if k.op == Reduction::Mean { plan.count as f64 } else { -1.0 };
+    let job = Job { op, join: op, count, accumulator, shift: 0, power: 0.0 };
+    phases(&job, &plan, &k.x, &k.out, cuda, stream, workspace)
+}
+
+pub(super) fn reduce_made(k: ReduceMade<'_>, cuda: &Cuda, stream: &Stream, workspace: Option<&mut Write<'_>>) -> Result<()> {
+    let plan = Plan::new(k.x.layout, k.dims);
+    if !k.x.dtype.is_float() {
+        return Err(undefined(NAME, k.x.dtype));
+    }
+    if let Some(shift) = &k.shift {
+        expect_dense(shift.layout, plan.outputs, NAME)?;
+        if shift.dtype != DType::F64 {
+            return Err(undefined(NAME, shift.dtype));
+        }
+    }
+    let op = made_number(k.op);
+    let join = if matches!(k.op, Made::AbsMax | Made::AbsMin) { op } else { 0 };
+    let power = if let Made::PowSum(p) = k.op { p } else { 0.0 };
+    let shift = k.shift.as_ref().map_or(0, Arg::address);
+    let job = Job { op, join, count: -1.0, accumulator: k.op.accumulator(k.x.dtype), shift, power };
+    phases(&job, &plan, &k.x, &k.out, cuda, stream, workspace)
+}
+
+/// Runs a reduction in one phase or two.
+fn phases(
+    job: &Job,
+    plan: &Plan,
+    x: &Arg<'_>,
+    out: &OutArg<'_>,
+    cuda: &Cuda,
+    stream: &Stream,
+    workspace: Option<&mut Write<'_>>,
+) -> Result<()> {
+    expect_dense(out.layout, plan.outputs, NAME)?;
+    let sums = job.accumulator;
+    if !(out.dtype == sums || out.dtype == x.dtype && x.dtype.is_float()) {
+        return Err(undefined(NAME, out.dtype));
     }
     if plan.outputs == 0 {
         return Ok(());
     }
-    let count = if k.op == Reduction::Mean { plan.count as f64 } else { -1.0 };
-    let op = op_number(k.op);
     let split = plan.split();
+    let &Job { op, count, shift, power, .. } = job;
     if split.parts == 1 {
-        let phase = Phase { op, count, x: k.x.address(), out: k.out.address(), types: [dtype, k.out.dtype] };
-        return run(&phase, &plan, split, cuda, stream);
+        let phase = Phase { op, count, x: x.address(), out: out.address(), types: [x.dtype, out.dtype], shift, power };
+        return run(&phase, plan, split, cuda, stream);
     }
     let bytes = split.parts * plan.outputs * sums.size();
     let scratch = match workspace {
         Some(workspace) if workspace.bytes() >= bytes => workspace.address(),
         _ => return Err(KernelError::Library(format!("{NAME}: the workspace has fewer than {bytes} bytes"))),
     };
-    run(&Phase { op, count: -1.0, x: k.x.address(), out: scratch, types: [dtype, sums] }, &plan, split, cuda, stream)?;
+    let parts = Phase { op, count: -1.0, x: x.address(), out: scratch, types: [x.dtype, sums], shift, power };
+    run(&parts, plan, split, cuda, stream)?;
     let rest = plan.second(split);
     let whole = Split { parts: 1, part: rest.count };
-    run(&Phase { op, count, x: scratch, out: k.out.address(), types: [sums, k.out.dtype] }, &rest, whole, cuda, stream)
+    let join = Phase { op: job.join, count, x: scratch, out: out.address(), types: [sums, out.dtype], shift: 0, power };
+    run(&join, &rest, whole, cuda, stream)
 }
 
 /// Enqueues one phase.
 fn run(phase: &Phase, plan: &Plan, split: Split, cuda: &Cuda, stream: &Stream) -> Result<()> {
-    let &Phase { op, count, x, out, types } = phase;
+    let &Phase { op, count, x, out, types, shift, power } = phase;
     let (n, outputs, parts, part) = (plan.count as u64, plan.outputs as u64, split.parts as u64, split.part as u64);
     let kept = Path::new(&plan.kept);
     if plan.by_row() {
@@ -101,10 +165,12 @@ fn run(phase: &Phase, plan: &Plan, split: Split, cuda: &Cuda, stream: &Stream) -
         let f = cuda.function(&ROW, Variant::new(&types, vec | op << 8 | group << 16), "reduce_rows")?;
         let per_block = if group == 32 { 8 } else { 1 };
         let launch = Launch::blocks((plan.outputs * split.parts).div_ceil(per_block), group * per_block as u32);
-        let params =
+        let operands =
             [param(&x), param(&out), param(&kept), param(&outputs), param(&n), param(&parts), param(&part), param(&count)];
-        // SAFETY: `reduce_rows(const T0* x, T1* out, Path kept, u64 rows, u64 n, u64 parts, u64 part, f64 count)`; the operand's layout fits
-        // its block, the result was checked to have rows * parts elements, and the tokens live.
+        let params = [&operands[..], &[param(&shift), param(&power)]].concat();
+        // SAFETY: `reduce_rows(const T0* x, T1* out, Path kept, u64 rows, u64 n, u64 parts, u64 part, f64 count, const f64* shift, f64 power)`;
+        // the operand's layout fits its block, the result was checked to have rows * parts elements, the shift to be 0 or of rows elements,
+        // and the tokens live.
         return unsafe { cuda.launch(f, launch, stream, &params) };
     }
     let reduced = Path::new(&plan.reduced);
@@ -121,9 +187,9 @@ fn run(phase: &Phase, plan: &Plan, split: Split, cuda: &Cuda, stream: &Stream) -
     let launch = Launch { grid: [blocks, split.parts as u32, 1], block: 256, shared: 0 };
     let operands =
         [param(&x), param(&out), param(&kept), param(&reduced), param(&outputs), param(&n), param(&part), param(&count)];
-    let params = [&operands[..], &[param(&log_x), param(&fast)]].concat();
-    // SAFETY: `reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count, u32 log_x,
-    // u32 fast)`; the operand's layout fits its block, the result was checked to have outputs * parts elements, and the tokens live.
+    let params = [&operands[..], &[param(&log_x), param(&fast), param(&shift), param(&power)]].concat();
+    // SAFETY: `reduce(const T0* x, T1* out, Path kept, Path reduced, u64 outputs, u64 n, u64 part, f64 count, u32 log_x, u32 fast,
+    // const f64* shift, f64 power)`; the shift is 0 or was checked to have outputs elements, the operand's layout fits its block, the result was checked to have outputs * parts elements, and the tokens live.
     unsafe { cuda.launch(f, launch, stream, &params) }
 }
 
@@ -152,24 +218,4 @@ pub(super) fn arg_reduce(k: ArgReduce<'_>, cuda: &Cuda, stream: &Stream, _: Opti
     // SAFETY: `arg_reduce(const T0* x, i64* out, Path kept, u64 stride, u64 outputs, u64 n, u32 log_x, u32 fast)`; the operand's
     // layout fits its block, the result was checked to have one element an output, and the tokens live.
     unsafe { cuda.launch(f, Launch::blocks(plan.outputs.div_ceil(across), 256), stream, &params) }
-}
-
-/// The sources of this family, for checking that they compile.
-pub(crate) fn sources() -> Vec<SourceText> {
-    let mut sources = Vec::new();
-    for dtype in DType::ALL {
-        for op in [Reduction::Sum, Reduction::Max, Reduction::Min] {
-            let (sums, number) = (accumulator(op, dtype), op_number(op));
-            let vec = 16 / dtype.size() as u32;
-            let rows = |vec: u32, group: u32| ROW.listed(Variant::new(&[dtype, sums], vec | number << 8 | group << 16), "");
-            let any = |to: DType, vec: u32| ANY.listed(Variant::new(&[dtype, to], vec | number << 8), "");
-            sources.extend([rows(vec, 32), rows(1, 1024), any(sums, vec), any(sums, 1)]);
-            sources.extend((number > 0 && sums != DType::I64).then(|| any(DType::I64, 1)));
-        }
-    }
-    for dtype in [DType::F16, DType::BF16] {
-        let round = |group: u32| Variant::new(&[DType::F32, dtype], 1 | group << 16);
-        sources.extend([ROW.listed(round(256), ""), ANY.listed(round(0), "")]);
-    }
-    sources
 }

@@ -1,4 +1,4 @@
-//! What is folded: sums of floats in f64, sums of integers in i64, extremes with NaN winning.
+//! What is folded: sums and products of floats in f64, of integers in i64, extremes with NaN winning.
 
 use crate::Element;
 use crate::host::Float;
@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 pub(super) trait Fold<T>: Sync {
     /// The running value.
     type Acc: Copy + Send + Sync;
-    /// The value of nothing.
-    fn start(&self) -> Self::Acc;
+    /// The value of nothing, for the fold of an output.
+    fn start(&self, output: usize) -> Self::Acc;
     /// One more element.
     fn step(&self, acc: Self::Acc, x: T) -> Self::Acc;
     /// Two folds as one, the first of earlier elements.
@@ -22,7 +22,7 @@ pub(super) struct FloatSum;
 
 impl<T: Float> Fold<T> for FloatSum {
     type Acc = f64;
-    fn start(&self) -> f64 {
+    fn start(&self, _: usize) -> f64 {
         0.0
     }
     #[inline(always)]
@@ -40,7 +40,7 @@ pub(super) struct IntSum;
 
 impl<T: Ordered> Fold<T> for IntSum {
     type Acc = i64;
-    fn start(&self) -> i64 {
+    fn start(&self, _: usize) -> i64 {
         0
     }
     #[inline(always)]
@@ -49,6 +49,41 @@ impl<T: Ordered> Fold<T> for IntSum {
     }
     fn join(&self, a: i64, b: i64) -> i64 {
         a.wrapping_add(b)
+    }
+}
+
+/// Product in f64.
+pub(super) struct FloatProduct;
+
+impl<T: Float> Fold<T> for FloatProduct {
+    type Acc = f64;
+    fn start(&self, _: usize) -> f64 {
+        1.0
+    }
+    #[inline(always)]
+    fn step(&self, acc: f64, x: T) -> f64 {
+        use crate::host::Real;
+        acc * x.up().wide()
+    }
+    fn join(&self, a: f64, b: f64) -> f64 {
+        a * b
+    }
+}
+
+/// Product in i64, wrapping.
+pub(super) struct IntProduct;
+
+impl<T: Ordered> Fold<T> for IntProduct {
+    type Acc = i64;
+    fn start(&self, _: usize) -> i64 {
+        1
+    }
+    #[inline(always)]
+    fn step(&self, acc: i64, x: T) -> i64 {
+        acc.wrapping_mul(x.to_scalar().to_i64())
+    }
+    fn join(&self, a: i64, b: i64) -> i64 {
+        a.wrapping_mul(b)
     }
 }
 
@@ -102,7 +137,7 @@ impl<T, const MIN: bool> Extreme<T, MIN> {
 
 impl<T: Ordered, const MIN: bool> Fold<T> for Extreme<T, MIN> {
     type Acc = T::Key;
-    fn start(&self) -> T::Key {
+    fn start(&self, _: usize) -> T::Key {
         if MIN { T::HIGHEST } else { T::LOWEST }
     }
     #[inline(always)]

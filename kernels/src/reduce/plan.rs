@@ -91,11 +91,12 @@ pub(super) struct Split {
     pub part: usize,
 }
 
-/// The type of running values: sums of integers are kept in i64.
-pub(super) fn accumulator(op: Reduction, dtype: DType) -> DType {
+/// The type of running values: sums and products of integers are kept in i64, those of floats with an f64 result in f64.
+pub(super) fn accumulator(op: Reduction, from: DType, to: DType) -> DType {
     match op {
-        Reduction::Sum if !dtype.is_float() => DType::I64,
-        _ => dtype.accumulator(),
+        Reduction::Sum | Reduction::Product if !from.is_float() => DType::I64,
+        Reduction::Sum | Reduction::Product | Reduction::Mean if to == DType::F64 => DType::F64,
+        _ => from.accumulator(),
     }
 }
 

@@ -126,19 +126,40 @@ pub fn operand(d: &Device, dtype: DType, layout: &Layout, seed: u64, domain: fn(
     (data, values)
 }
 
-/// Where the inputs of a row may lie: logarithms, roots, quotients and powers want positive ones.
+/// Where the inputs of a row may lie: logarithms, roots, quotients and powers want positive ones, inverses those of their functions.
 pub fn domain(row: &Row) -> fn(f64) -> f64 {
-    if ["log", "sqrt", "rsqrt", "pow", "reciprocal", "div"].iter().any(|start| row.name.starts_with(start)) {
-        |v| v.abs() + 0.25
-    } else {
+    const POSITIVE: [&str; 13] = [
+        "log",
+        "sqrt",
+        "rsqrt",
+        "pow",
+        "reciprocal",
+        "div",
+        "fmod",
+        "remainder",
+        "floor_divide",
+        "xlogy",
+        "addcdiv",
+        "atan2",
+        "hypot",
+    ];
+    let starts = |name: &&str| row.name.starts_with(*name);
+    if ["tan", "asin", "acos", "atanh"].iter().any(|name| starts(name) && !row.name.starts_with("acosh") && row.name != "tanh") {
+        |v| v * 0.4
+    } else if row.name.starts_with("acosh") {
+        |v| v.abs() + 1.25
+    } else if ["logsigmoid", "logaddexp", "logical"].iter().any(starts) || !POSITIVE.iter().any(starts) {
         |v| v
+    } else {
+        |v| v.abs() + 0.25
     }
 }
 
 /// Parameters with which every row makes sense, for integers too.
 pub fn params(row: &Row) -> [f64; 2] {
     match row.name {
-        name if name.starts_with("clamp") => [-1.0, 1.0],
+        name if name.starts_with("clamp") || name.starts_with("hardtanh") => [-1.0, 1.0],
+        name if name.contains("shrink") || name.starts_with("threshold") => [0.5, 1.0],
         name if name.starts_with("pow_scalar") => [3.0, 0.0],
         _ => [2.0, 3.0],
     }

@@ -45,10 +45,14 @@ impl Op for Compare {
     }
 }
 
-/// The right side of a comparison: a tensor, or a number.
+/// The other operand of a comparison, remainder or the like: a tensor, or a number.
 pub trait TensorOrScalar {
     /// As a tensor next to `left`.
     fn beside(self, op: &'static str, left: &Tensor) -> Result<Tensor>;
+    /// The number, where it is one.
+    fn number(&self) -> Option<Scalar> {
+        None
+    }
 }
 
 impl TensorOrScalar for &Tensor {
@@ -62,6 +66,9 @@ macro_rules! scalars {
         impl TensorOrScalar for $t {
             fn beside(self, op: &'static str, left: &Tensor) -> Result<Tensor> {
                 scalar_like(op, self.into(), left)
+            }
+            fn number(&self) -> Option<Scalar> {
+                Some((*self).into())
             }
         }
     )*};

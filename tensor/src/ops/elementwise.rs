@@ -2,8 +2,9 @@
 //! `rows[i](saved.., dy)`, summed over the dims that were broadcast.
 
 use crate::op::{Autocast, BackwardContext, Derivative, InputGrads, Keep, Op, OutputGrads, Outputs, apply};
+use crate::ops::compare::{TensorOrScalar, scalar_like};
 use crate::saved::SavedTensors;
-use crate::{Error, Result, Scalar, Shape, Tensor, exec};
+use crate::{DType, Error, Result, Scalar, Shape, Tensor, exec};
 use kiln_kernels::elementwise::{Gradient, Row, Saves, row};
 use smallvec::SmallVec;
 
@@ -31,8 +32,9 @@ impl Op for Elementwise {
             let message = format!("operands have types {dtype} and {}; convert one with `to_dtype`", other.dtype());
             return Err(Error::dtype(name, message));
         }
-        if !dtype.is_float() && !self.row.integers {
-            return Err(Error::dtype(name, format!("not defined for {dtype}; convert to a float type with `to_dtype`")));
+        if !self.row.takes(dtype) {
+            let other = if self.row.floats { "a float type" } else { "an integer type" };
+            return Err(Error::dtype(name, format!("not defined for {dtype}; convert to {other} with `to_dtype`")));
         }
         let shape = self.shapes[1..].iter().try_fold(self.shapes[0].clone(), |s, other| s.broadcast(other, name))?;
         let inputs: SmallVec<[&Tensor; 3]> = inputs.iter().collect();
@@ -86,7 +88,8 @@ impl Op for Elementwise {
     }
     fn autocast(&self) -> Autocast {
         match self.row.name {
-            "exp" | "log" | "log1p" | "expm1" | "pow" | "pow_scalar" | "reciprocal" | "rsqrt" => Autocast::Full,
+            "exp" | "exp2" | "expm1" | "log" | "log1p" | "log2" | "log10" | "pow" | "pow_scalar" | "rpow" => Autocast::Full,
+            "reciprocal" | "rsqrt" | "tan" | "asin" | "acos" | "sinh" | "cosh" | "softplus" => Autocast::Full,
             _ if self.row.inputs > 1 => Autocast::Widest,
             _ => Autocast::Keep,
         }
@@ -106,19 +109,16 @@ macro_rules! unary {
             $(#[$doc])*
             #[track_caller]
             pub fn $name(&self) -> Result<Tensor> {
-                elementwise($row, [0.0; 2], &[self])
+                $crate::ops::elementwise::elementwise($row, [0.0; 2], &[self])
             }
         )*}
     };
 }
+pub(super) use unary;
 
 unary! {
     /// `-x`.
     neg = "neg";
-    /// `e^x`.
-    exp = "exp";
-    /// Natural logarithm.
-    log = "log";
     /// Square root; the gradient at 0 is infinite.
     sqrt = "sqrt";
     /// `1 / sqrt(x)`.
@@ -129,36 +129,18 @@ unary! {
     square = "square";
     /// `1 / x`.
     reciprocal = "reciprocal";
-    /// Hyperbolic tangent.
-    tanh = "tanh";
-    /// `1 / (1 + e^-x)`.
-    sigmoid = "sigmoid";
-    /// `max(x, 0)`; the gradient at 0 is 0.
-    relu = "relu";
-    /// GELU in its tanh approximation: `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (Hendrycks and Gimpel, 2016).
-    gelu = "gelu";
-    /// GELU exactly: `x/2 (1 + erf(x / sqrt(2)))`.
-    gelu_erf = "gelu_erf";
-    /// `x * sigmoid(x)`.
-    silu = "silu";
-    /// Sine.
-    sin = "sin";
-    /// Cosine.
-    cos = "cos";
-    /// The error function `2 / sqrt(pi) * integral of e^-t^2 from 0 to x`.
-    erf = "erf";
     /// Largest integer not above; the gradient is 0.
     floor = "floor";
     /// Smallest integer not below; the gradient is 0.
     ceil = "ceil";
     /// Nearest integer, ties to even; the gradient is 0.
     round = "round";
-    /// -1, 0 or 1; the gradient is 0.
+    /// The integer toward 0; the gradient is 0.
+    trunc = "trunc";
+    /// `x - trunc(x)`, with the sign of `x`.
+    frac = "frac";
+    /// -1, 0 or 1, NaN for NaN; the gradient is 0.
     sign = "sign";
-    /// `ln(1 + x)`, exact near 0.
-    log1p = "log1p";
-    /// `e^x - 1`, exact near 0.
-    expm1 = "expm1";
 }
 
 macro_rules! binary {
@@ -169,10 +151,34 @@ macro_rules! binary {
             /// Operands broadcast as in NumPy and have one element type.
             #[track_caller]
             pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
-                elementwise($row, [0.0; 2], &[self, other])
+                $crate::ops::elementwise::elementwise($row, [0.0; 2], &[self, other])
             }
         )*}
     };
+}
+pub(super) use binary;
+
+/// As `binary`, for ops whose other operand may be a number.
+macro_rules! binary_or_number {
+    ($($(#[$doc:meta])* $name:ident = $row:literal;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            ///
+            /// The other operand is a tensor of the same element type, which broadcasts as in NumPy, or a number, which that type must hold.
+            #[track_caller]
+            pub fn $name(&self, other: impl TensorOrScalar) -> Result<Tensor> {
+                $crate::ops::elementwise::elementwise($row, [0.0; 2], &[self, &other.beside(stringify!($name), self)?])
+            }
+        )*}
+    };
+}
+pub(super) use binary_or_number;
+
+binary_or_number! {
+    /// `|x|` with the sign of `other`, -0 having one too. Floats only; the gradient in `x` is 0 at 0, the one in `other` everywhere.
+    copysign = "copysign";
+    /// 0 where `x` is negative, 1 where it is positive, `other` where it is 0; 0 for NaN. `other` has a gradient where it is taken, `x` none but 0.
+    heaviside = "heaviside";
 }
 
 binary! {
@@ -184,44 +190,63 @@ binary! {
     mul = "mul";
     /// `x / y`, floats only.
     div = "div";
-    /// `x^y`, floats only.
+    /// `x^y`, floats only; `powf` takes the exponent as a number, `rpow` the base.
     pow = "pow";
-    /// The larger; ties share the gradient.
+    /// The larger, NaN where either is; ties share the gradient.
     maximum = "maximum";
-    /// The smaller; ties share the gradient.
+    /// The smaller, NaN where either is; ties share the gradient.
     minimum = "minimum";
+    /// The larger, where one is NaN the other; a tie gives its gradient to the first.
+    fmax = "fmax";
+    /// The smaller, where one is NaN the other; a tie gives its gradient to the first.
+    fmin = "fmin";
+}
+
+/// Whether a number is an integer that f64 may not hold.
+pub(super) fn is_beyond_f64(value: Scalar) -> bool {
+    matches!(value, Scalar::Int(v) if v.unsigned_abs() > 1 << 53)
 }
 
 impl Tensor {
     /// `x * scale + shift`. Floats; integers where both numbers are whole.
+    ///
+    /// ```
+    /// # use kiln_tensor::{Tensor, Device};
+    /// let x = Tensor::from_vec(vec![1f32, 2.0], 2, &Device::cpu())?;
+    /// assert_eq!(x.affine(2.0, -1.0)?.to_vec::<f32>()?, [1.0, 3.0]);
+    /// # Ok::<(), kiln_tensor::Error>(())
+    /// ```
     #[track_caller]
-    pub fn affine(&self, scale: f64, shift: f64) -> Result<Tensor> {
-        elementwise("affine", [scale, shift], &[self])
+    pub fn affine(&self, scale: impl Into<Scalar>, shift: impl Into<Scalar>) -> Result<Tensor> {
+        let (scale, shift) = (scale.into(), shift.into());
+        if self.dtype() == DType::I64 && [scale, shift].into_iter().any(is_beyond_f64) {
+            // Parameters of rows are f64: such numbers go as tensors.
+            return self.mul(&scalar_like("affine", scale, self)?)?.add(&scalar_like("affine", shift, self)?);
+        }
+        elementwise("affine", [scale.to_f64(), shift.to_f64()], &[self])
     }
     /// `x^exponent`.
     #[track_caller]
     pub fn powf(&self, exponent: f64) -> Result<Tensor> {
         elementwise("pow_scalar", [exponent, 0.0], &[self])
     }
-    /// `min(max(x, low), high)`; the gradient is 0 outside.
+    /// `base^x`, floats only: the power with the number below.
     #[track_caller]
-    pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Tensor> {
-        elementwise("clamp", [low.into().to_f64(), high.into().to_f64()], &[self])
-    }
-    /// `x` where positive, `slope * x` elsewhere.
-    #[track_caller]
-    pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
-        elementwise("leaky_relu", [slope, 0.0], &[self])
+    pub fn rpow(&self, base: f64) -> Result<Tensor> {
+        elementwise("rpow", [base, 0.0], &[self])
     }
     /// `(x - y)^2`.
     #[track_caller]
     pub fn squared_difference(&self, other: &Tensor) -> Result<Tensor> {
         elementwise("sq_diff", [0.0; 2], &[self, other])
     }
-    /// `x + weight * (y - x)`: `x` for weight 0, `y` for 1. Floats only.
+    /// `x + weight * (y - x)`: `x` for weight 0, `y` for 1. Floats only; the weight is a number or a tensor, which broadcasts.
     #[track_caller]
-    pub fn lerp(&self, other: &Tensor, weight: f64) -> Result<Tensor> {
-        elementwise("lerp", [weight, 0.0], &[self, other])
+    pub fn lerp(&self, other: &Tensor, weight: impl TensorOrScalar) -> Result<Tensor> {
+        match weight.number() {
+            Some(weight) => elementwise("lerp", [weight.to_f64(), 0.0], &[self, other]),
+            None => elementwise("lerp_tensor", [0.0; 2], &[self, other, &weight.beside("lerp", self)?]),
+        }
     }
     /// `x + alpha * y`.
     #[track_caller]
@@ -232,6 +257,11 @@ impl Tensor {
     #[track_caller]
     pub fn addcmul(&self, y: &Tensor, z: &Tensor, value: f64) -> Result<Tensor> {
         elementwise("addcmul", [value, 0.0], &[self, y, z])
+    }
+    /// `x + value * y / z`, floats only.
+    #[track_caller]
+    pub fn addcdiv(&self, y: &Tensor, z: &Tensor, value: f64) -> Result<Tensor> {
+        elementwise("addcdiv", [value, 0.0], &[self, y, z])
     }
     /// `x * y + z`.
     #[track_caller]

@@ -89,7 +89,7 @@ fn reduction(min: bool) -> Reduction {
     if min { Reduction::Min } else { Reduction::Max }
 }
 
-fn zero(like: &Tensor) -> Result<Tensor> {
+pub(crate) fn zero(like: &Tensor) -> Result<Tensor> {
     Tensor::zeros((), like.dtype(), like.device())
 }
 
@@ -104,7 +104,7 @@ fn arg_reduce(op: &'static str, min: bool, x: &Tensor, dim: usize) -> Result<Ten
 
 impl Tensor {
     /// An error where nothing is compared: the extremum of no elements is none.
-    fn check_compared(&self, op: &'static str, mask: u32) -> Result<()> {
+    pub(crate) fn check_compared(&self, op: &'static str, mask: u32) -> Result<()> {
         match (0..self.rank()).find(|&d| mask >> d & 1 == 1 && self.dims()[d] == 0) {
             Some(d) => Err(Error::shape(op, format!("dim {d} of shape {} has no elements to compare", self.shape()))),
             None => Ok(()),

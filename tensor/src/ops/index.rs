@@ -42,22 +42,38 @@ impl Op for Select {
         keep.tensor(&inputs[1])
     }
     fn backward(&self, grads: OutputGrads, saved: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
-        let index = exec::contiguous(&saved.take(0)?)?.flatten_all()?;
-        let g = exec::contiguous(&ctx.only(grads)?)?.reshape(self.flat(index.elem_count()))?;
+        let index = saved.take(0)?.flatten_all()?;
+        let g = ctx.only(grads)?.reshape(self.flat(index.elem_count()))?;
         let dx = Tensor::zeros(&self.from, g.dtype().accumulator(), g.device())?;
-        let stream = g.device().stream();
-        let (gs, ids) = (g.storage().read(&stream)?, index.storage().read(&stream)?);
-        let mut out = dx.storage().write_new(&stream)?;
-        let kernel = IndexAdd {
-            src: Arg::new(&gs, g.dtype(), g.layout()),
-            dim: self.dim,
-            index: Arg::new(&ids, index.dtype(), index.layout()),
-            out: OutArg::new(&mut out, dx.dtype(), dx.layout()),
-        };
-        g.device().run(kernel, &stream)?;
-        drop(out);
+        add_slices(&dx, self.dim, &index, &g)?;
         Ok(smallvec![Some(dx.to_dtype(g.dtype())?), None])
     }
+}
+
+/// Adds the slices of `src` to `out`, which is new, contiguous and of the type that `src` adds up in.
+pub(super) fn add_slices(out: &Tensor, dim: usize, index: &Tensor, src: &Tensor) -> Result<()> {
+    let (src, index) = (exec::contiguous(src)?, exec::contiguous(index)?);
+    let stream = src.device().stream();
+    let (values, ids) = (src.storage().read(&stream)?, index.storage().read(&stream)?);
+    let mut token = out.storage().write_new(&stream)?;
+    let kernel = IndexAdd {
+        src: Arg::new(&values, src.dtype(), src.layout()),
+        dim,
+        index: Arg::new(&ids, index.dtype(), index.layout()),
+        out: OutArg::new(&mut token, out.dtype(), out.layout()),
+    };
+    src.device().run(kernel, &stream)
+}
+
+/// An error where `index` has no type of indices, or no index is in range.
+pub(super) fn check(op: &'static str, dim: usize, x: &Tensor, index: &Tensor) -> Result<()> {
+    if !matches!(index.dtype(), DType::I64 | DType::U32) {
+        return Err(Error::dtype(op, format!("indices are i64 or u32, not {}; convert with `to_dtype`", index.dtype())));
+    }
+    if x.dims()[dim] == 0 && index.elem_count() > 0 {
+        return Err(Error::argument(op, format!("dim {dim} of shape {} is empty: no index is in range", x.shape())));
+    }
+    Ok(())
 }
 
 impl Tensor {
@@ -105,12 +121,7 @@ impl Tensor {
 
     #[track_caller]
     fn select_along(&self, name: &'static str, dim: usize, index: &Tensor) -> Result<Tensor> {
-        if !matches!(index.dtype(), DType::I64 | DType::U32) {
-            return Err(Error::dtype(name, format!("indices are i64 or u32, not {}; convert with `to_dtype`", index.dtype())));
-        }
-        if self.dims()[dim] == 0 && index.elem_count() > 0 {
-            return Err(Error::argument(name, format!("dim {dim} of shape {} is empty: no index is in range", self.shape())));
-        }
+        check(name, dim, self, index)?;
         let mut out = self.dims()[..dim].to_vec();
         out.extend(index.dims());
         out.extend(&self.dims()[dim + 1..]);

@@ -8,23 +8,47 @@ use kiln_kernels::copy::{Copy, Fill};
 use kiln_kernels::{Arg, Dims, OutArg};
 use smallvec::smallvec;
 
-/// The part of a tensor that `start[d]..start[d] + len[d]` takes of each dim; dims of the mask `drop` have length 1 and vanish.
+/// The part of a tensor that positions `start[d]`, `start[d] + step[d]`, .. take of each dim, `len[d]` of them; dims of the mask `drop` have length 1 and vanish.
 pub(crate) struct Slice {
     pub(crate) name: &'static str,
     pub(crate) from: Shape,
     pub(crate) start: Dims,
     pub(crate) len: Dims,
+    pub(crate) step: Dims,
     pub(crate) drop: u32,
 }
 
 impl Slice {
-    /// Where the elements of the part lie, dropped dims still there.
-    fn part(&self, layout: &Layout) -> Layout {
+    /// All of a tensor.
+    pub(crate) fn whole(name: &'static str, from: Shape) -> Slice {
+        let rank = from.rank();
+        Slice { name, start: smallvec![0; rank], len: from.dims().into(), step: smallvec![1; rank], from, drop: 0 }
+    }
+    /// Where the elements of the part lie in a tensor of this layout.
+    pub(crate) fn part(&self, layout: &Layout) -> Layout {
         // Nothing is read of an empty part, and its offset need not exist.
         let offset = |(i, s): (&usize, &usize)| i * s;
         let offset: usize = if self.len.contains(&0) { 0 } else { self.start.iter().zip(layout.strides()).map(offset).sum() };
-        Layout::new(&self.len, layout.strides(), layout.offset() + offset)
+        let kept = || (0..self.len.len()).filter(|&d| self.drop >> d & 1 == 0);
+        let dims: Dims = kept().map(|d| self.len[d]).collect();
+        let strides: Dims = kept().map(|d| layout.strides()[d].saturating_mul(self.step[d])).collect();
+        Layout::new(&dims, &strides, layout.offset() + offset)
     }
+}
+
+/// Zeros of shape `from` with `g` in the part that `part` finds in their layout: the gradient of views that repeat no element.
+pub(super) fn in_zeros(op: &'static str, from: &Shape, g: &Tensor, part: impl FnOnce(&Layout) -> Layout) -> Result<Tensor> {
+    let out = exec::empty(op, from, g.dtype(), g.device())?;
+    let stream = g.device().stream();
+    let (token, part) = (g.storage().read(&stream)?, part(out.layout()));
+    let mut write = out.storage().write_new(&stream)?;
+    if part.elements() < out.elem_count() {
+        g.device().run(Fill { value: 0i64.into(), out: OutArg::new(&mut write, g.dtype(), out.layout()) }, &stream)?;
+    }
+    let x = Arg::new(&token, g.dtype(), g.layout());
+    g.device().run(Copy { x, out: OutArg::new(&mut write, g.dtype(), &part) }, &stream)?;
+    drop(write);
+    Ok(out)
 }
 
 impl Op for Slice {
@@ -32,23 +56,10 @@ impl Op for Slice {
         self.name
     }
     fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
-        let part = self.part(inputs[0].layout());
-        let kept = |values: &[usize]| -> Dims {
-            values.iter().enumerate().filter(|(d, _)| self.drop >> d & 1 == 0).map(|(_, &v)| v).collect()
-        };
-        Ok(inputs[0].with_layout(Layout::new(&kept(part.dims()), &kept(part.strides()), part.offset())).into())
+        Ok(inputs[0].with_layout(self.part(inputs[0].layout())).into())
     }
     fn backward(&self, grads: OutputGrads, _: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
-        let g = ctx.only(grads)?.reshape(&self.len[..])?;
-        let dx = exec::empty(self.name, &self.from, g.dtype(), g.device())?;
-        let stream = g.device().stream();
-        let (token, part) = (g.storage().read(&stream)?, self.part(dx.layout()));
-        let mut out = dx.storage().write_new(&stream)?;
-        g.device().run(Fill { value: 0i64.into(), out: OutArg::new(&mut out, g.dtype(), dx.layout()) }, &stream)?;
-        let x = Arg::new(&token, g.dtype(), g.layout());
-        g.device().run(Copy { x, out: OutArg::new(&mut out, g.dtype(), &part) }, &stream)?;
-        drop(out);
-        Ok(smallvec![Some(dx)])
+        Ok(smallvec![Some(in_zeros(self.name, &self.from, &ctx.only(grads)?, |layout| self.part(layout))?)])
     }
 }
 
@@ -107,7 +118,7 @@ impl Tensor {
         if len == size {
             return Ok(self.clone());
         }
-        let mut op = Slice { name: "narrow", start: smallvec![0; from.rank()], len: from.dims().into(), from, drop: 0 };
+        let mut op = Slice::whole("narrow", from);
         (op.start[dim], op.len[dim]) = (start, len);
         apply(op, &[self])
     }
@@ -141,6 +152,13 @@ impl Tensor {
     ///
     /// # Errors
     /// Where `n` is 0.
+    ///
+    /// ```
+    /// # use kiln_tensor::{Tensor, Device};
+    /// let x = Tensor::from_vec(vec![1i64, 2, 3, 4, 5], 5, &Device::cpu())?;
+    /// assert_eq!(x.chunk(2, 0)?[0].to_vec::<i64>()?, [1, 2, 3]);
+    /// # Ok::<(), kiln_tensor::Error>(())
+    /// ```
     #[track_caller]
     pub fn chunk(&self, n: usize, dim: impl Dim) -> Result<Vec<Tensor>> {
         let dim = dim.resolve("chunk", &self.shape())?;
@@ -150,6 +168,34 @@ impl Tensor {
         let size = self.dims()[dim];
         let sizes: Vec<usize> = (0..n).map(|i| size / n + usize::from(i < size % n)).collect();
         self.split(&sizes, dim)
+    }
+
+    /// The slices along `dim`, without it, in order. They share memory; in backward their gradients are put together in one copy.
+    ///
+    /// # Errors
+    /// For a dim out of range.
+    ///
+    /// ```
+    /// # use kiln_tensor::{Tensor, Device};
+    /// let x = Tensor::from_vec(vec![1i64, 2, 3, 4], (2, 2), &Device::cpu())?;
+    /// assert_eq!(x.unbind(1)?[1].to_vec::<i64>()?, [2, 4]);
+    /// # Ok::<(), kiln_tensor::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn unbind(&self, dim: impl Dim) -> Result<Vec<Tensor>> {
+        let dim = dim.resolve("unbind", &self.shape())?;
+        if self.elem_count() == 0 && self.dims()[dim] > 0 {
+            self.shape().checked_elements("unbind", self.dtype())?;
+        }
+        if self.dims()[dim] == 0 {
+            return Ok(Vec::new());
+        }
+        let mut slices = self.split(&vec![1; self.dims()[dim]], dim)?;
+        // A loop: in a closure the caller's line would be lost.
+        for slice in &mut slices {
+            *slice = slice.squeeze(dim)?;
+        }
+        Ok(slices)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Softmax over a dim, `y = exp(x - max) / sum(exp(x - max))`, and its logarithm; `dx = y (dy - sum(dy y))`, or `dx = dy - exp(y) sum(dy)`.
-//! Only the result is saved.
+//! Only the result is saved. With a mask, the same over the elements that it names.
 
+use super::sum::check_float;
 use crate::op::{BackwardContext, InputGrads, Keep, Op, OutputGrads, Outputs, apply};
 use crate::saved::SavedTensors;
 use crate::{DType, Dim, Error, Result, Tensor, exec, modes};
@@ -58,7 +59,58 @@ impl Op for Softmax {
     }
 }
 
+/// Softmax over the elements that a mask names: 0 at the others, and so in rows without any.
+struct Masked(Softmax);
+
+impl Op for Masked {
+    fn name(&self) -> &'static str {
+        "softmax_masked"
+    }
+    fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
+        let (x, mask) = (&inputs[0], &inputs[1]);
+        let number = |value: f64| Tensor::full(value, (), x.dtype(), x.device());
+        let filled = mask.where_cond(x, &number(f64::NEG_INFINITY)?)?;
+        let y = self.0.forward(&[filled])?.results.remove(0);
+        // A row without elements has become NaN.
+        Ok(mask.where_cond(&y, &number(0.0)?)?.into())
+    }
+    fn save(&self, _: &[Tensor], outputs: &Outputs, keep: &mut Keep<'_>) -> Result<()> {
+        keep.tensor(&outputs.results[0])
+    }
+    fn backward(&self, grads: OutputGrads, saved: &mut SavedTensors, ctx: &BackwardContext<'_>) -> Result<InputGrads> {
+        // As without a mask: `dx = y (dy - sum(dy y))` is 0 where `y` is.
+        let mut result = self.0.backward(grads, saved, ctx)?;
+        result.push(None);
+        Ok(result)
+    }
+}
+
 impl Tensor {
+    /// Softmax over the elements along a dim where `mask` (u8, broadcasts to this shape) is not 0; the others get 0. A row that is masked out as a
+    /// whole is 0, and its gradients are.
+    ///
+    /// # Errors
+    /// For integers; for a mask of another type, or whose shape does not broadcast to this one.
+    ///
+    /// ```
+    /// # use kiln_tensor::{Tensor, Device};
+    /// let x = Tensor::from_vec(vec![1f32, 1., 9., 5., 5., 5.], (2, 3), &Device::cpu())?;
+    /// let mask = Tensor::from_vec(vec![1u8, 1, 0, 0, 0, 0], (2, 3), &Device::cpu())?;
+    /// assert_eq!(x.softmax_masked(&mask, -1)?.to_vec2::<f32>()?, [[0.5, 0.5, 0.], [0., 0., 0.]]);
+    /// # Ok::<(), kiln_tensor::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn softmax_masked(&self, mask: &Tensor, dim: impl Dim) -> Result<Tensor> {
+        const NAME: &str = "softmax_masked";
+        let (dim, dtype) = (dim.resolve(NAME, &self.shape())?, self.dtype());
+        check_float(NAME, self)?;
+        if mask.dtype() != DType::U8 {
+            let message = format!("the mask has type {}; compare it with 0 (`mask.ne(0)`) to get a mask of u8", mask.dtype());
+            return Err(Error::dtype(NAME, message));
+        }
+        exec::broadcast_view(NAME, mask, &self.shape())?;
+        apply(Masked(Softmax { log: false, dim, from: dtype, to: dtype }), &[self, mask])
+    }
     /// `exp(x) / sum(exp(x))` over a dim, in f32 or wider inside, in the type of `x`. A row of -inf alone gives NaN.
     ///
     /// ```
@@ -81,12 +133,7 @@ impl Tensor {
     }
     #[track_caller]
     fn normalised(&self, op: Softmax) -> Result<Tensor> {
-        if !self.dtype().is_float() {
-            return Err(Error::dtype(
-                op.name(),
-                format!("not defined for {}; convert to a float type with `to_dtype`", self.dtype()),
-            ));
-        }
+        check_float(op.name(), self)?;
         apply(op, &[self])
     }
 }

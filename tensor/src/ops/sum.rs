@@ -4,7 +4,7 @@ use crate::op::{BackwardContext, InputGrads, Op, OutputGrads, Outputs, apply};
 use crate::saved::SavedTensors;
 use crate::{DType, DimList, Error, Layout, Result, Shape, Tensor, exec, modes};
 use kiln_kernels::Arg;
-use kiln_kernels::reduce::{Reduce, Reduction};
+use kiln_kernels::reduce::{Made, Reduce, ReduceMade, Reduction};
 use smallvec::smallvec;
 
 /// A sum or mean over the dims of a mask; reduced dims stay with size 1.
@@ -39,16 +39,65 @@ impl Op for Fold {
 
 /// Reduces the dims of `mask`; they stay with size 1.
 pub(crate) fn reduce(op: &'static str, reduction: Reduction, x: &Tensor, mask: u32, to: DType) -> Result<Tensor> {
-    let dims: Vec<usize> = x.dims().iter().enumerate().map(|(d, &n)| if mask >> d & 1 == 1 { 1 } else { n }).collect();
+    let dims = kept(x, mask);
     if x.elem_count() == 0 {
         // Nothing is folded; the product of the other dims may overflow.
-        let of_nothing = if reduction == Reduction::Mean { f64::NAN } else { 0.0 };
+        let of_nothing = match reduction {
+            Reduction::Mean => f64::NAN,
+            Reduction::Product => 1.0,
+            _ => 0.0,
+        };
         return Tensor::full(of_nothing, dims, to, x.device());
     }
-    exec::fill_new(op, &Shape::from(dims), to, x.device(), |out, stream| {
+    exec::fill_new(op, &dims, to, x.device(), |out, stream| {
         let token = x.storage().read(stream)?;
         x.device().run(Reduce { op: reduction, x: Arg::new(&token, x.dtype(), x.layout()), dims: mask, out }, stream)
     })
+}
+
+/// Folds what is made of each element over the dims of `mask`, which stay with size 1; `shift` has one f64 number a result.
+#[track_caller]
+pub(crate) fn reduce_made(
+    op: &'static str,
+    made: Made,
+    x: &Tensor,
+    mask: u32,
+    shift: Option<&Tensor>,
+    to: DType,
+) -> Result<Tensor> {
+    let shape = kept(x, mask);
+    if x.elem_count() == 0 {
+        return Tensor::zeros(shape, to, x.device());
+    }
+    exec::fill_new(op, &shape, to, x.device(), |out, stream| {
+        let token = x.storage().read(stream)?;
+        let shift_token = shift.map(|s| s.storage().read(stream)).transpose()?;
+        let shift = shift.zip(shift_token.as_ref()).map(|(s, token)| Arg::new(token, s.dtype(), s.layout()));
+        x.device().run(ReduceMade { op: made, x: Arg::new(&token, x.dtype(), x.layout()), dims: mask, shift, out }, stream)
+    })
+}
+
+/// The shape with the dims of `mask` at size 1.
+pub(crate) fn kept(x: &Tensor, mask: u32) -> Shape {
+    x.dims().iter().enumerate().map(|(d, &n)| if mask >> d & 1 == 1 { 1 } else { n }).collect::<Vec<_>>().into()
+}
+
+/// Number of elements in the dims of `mask`, which are what one result is made of.
+pub(crate) fn count(x: &Tensor, mask: u32) -> f64 {
+    x.dims().iter().enumerate().filter(|(d, _)| mask >> d & 1 == 1).map(|(_, &n)| n as f64).product()
+}
+
+/// The type of the result of a reduction: under autocast it leaves the 16-bit type, where it would overflow.
+pub(crate) fn result_type(from: DType) -> DType {
+    if modes::with(|m| m.autocast.is_some()) { from.accumulator() } else { from }
+}
+
+/// An error where a reduction takes floats alone.
+pub(crate) fn check_float(op: &'static str, x: &Tensor) -> Result<()> {
+    if x.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::dtype(op, format!("not defined for {}; convert to a float type with `to_dtype`", x.dtype())))
 }
 
 /// The tensor without the dims of `mask`, which have size 1.
@@ -67,9 +116,7 @@ impl Tensor {
                 return Err(Error::dtype("mean", format!("not defined for {d}; convert with `to_dtype`")));
             }
             (_, DType::U8 | DType::U32) => DType::I64,
-            // Under autocast sums leave the 16-bit type, where they would overflow.
-            (_, d) if modes::with(|m| m.autocast.is_some()) => d.accumulator(),
-            (_, d) => d,
+            (_, d) => result_type(d),
         };
         apply(Fold { op, mask, input: self.shape(), from, to }, &[self])
     }

@@ -110,11 +110,66 @@ impl Op for Expand {
     }
 }
 
+/// The shape that [`Tensor::reshape`] takes: any shape, or a tuple with `()` in the place of one dim, which gets what the others leave over (PyTorch's -1).
+pub trait ReshapeTo {
+    /// The shape for so many elements.
+    fn shape_for(self, op: &'static str, from: &Shape) -> Result<Shape>;
+}
+
+impl<S: Into<Shape>> ReshapeTo for S {
+    fn shape_for(self, _: &'static str, _: &Shape) -> Result<Shape> {
+        Ok(self.into())
+    }
+}
+
+/// Dims around the one that gets what the others leave over of the elements of `from`.
+fn fill_hole(op: &'static str, from: &Shape, before: &[usize], after: &[usize]) -> Result<Shape> {
+    let others = before.iter().chain(after).try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n > 0);
+    let elements = if from.dims().contains(&0) { 0 } else { from.dims().iter().product::<usize>() };
+    match others {
+        Some(others) if elements.is_multiple_of(others) => Ok(Shape::from([before, &[elements / others], after].concat())),
+        _ => Err(Error::shape(op, format!("{elements} elements of shape {from} do not fill {before:?}, (), {after:?}"))),
+    }
+}
+
+macro_rules! one_hole {
+    ($t:ty: $($before:ident)* () $($after:ident)*) => {
+        impl ReshapeTo for $t {
+            #[allow(unused_parens)]
+            fn shape_for(self, op: &'static str, from: &Shape) -> Result<Shape> {
+                let ($($before,)* (), $($after),*) = self;
+                fill_hole(op, from, &[$($before),*], &[$($after),*])
+            }
+        }
+    };
+}
+one_hole!(((), usize): () b);
+one_hole!((usize, ()): a ());
+one_hole!(((), usize, usize): () b c);
+one_hole!((usize, (), usize): a () c);
+one_hole!((usize, usize, ()): a b ());
+one_hole!(((), usize, usize, usize): () b c d);
+one_hole!((usize, (), usize, usize): a () c d);
+one_hole!((usize, usize, (), usize): a b () d);
+one_hole!((usize, usize, usize, ()): a b c ());
+
 impl Tensor {
-    /// The same elements, row-major, under another shape with as many. Shares memory where the layout allows, else copies.
+    /// The same elements, row-major, under another shape with as many. Shares memory where the layout allows, else copies. A `()` in a tuple stands for the
+    /// dim that the others leave over, PyTorch's -1.
+    ///
+    /// # Errors
+    /// For a shape with another number of elements.
+    ///
+    /// ```
+    /// # use kiln_tensor::{Tensor, Device, DType};
+    /// let x = Tensor::zeros((2, 3, 4), DType::F32, &Device::cpu())?;
+    /// assert_eq!(x.reshape((6, 4))?.dims(), [6, 4]);
+    /// assert_eq!(x.reshape((2, ()))?.dims(), [2, 12]);
+    /// # Ok::<(), kiln_tensor::Error>(())
+    /// ```
     #[track_caller]
-    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor> {
-        let to = shape.into();
+    pub fn reshape(&self, shape: impl ReshapeTo) -> Result<Tensor> {
+        let to = shape.shape_for("reshape", &self.shape())?;
         let n = to.checked_elements("reshape", self.dtype())?;
         if n != self.elem_count() {
             let message = format!("shape {} has {} elements, shape {to} has {n}", self.shape(), self.elem_count());
@@ -145,6 +200,29 @@ impl Tensor {
         order.swap(a, b);
         self.permute(&order)
     }
+    /// PyTorch's other name for [`Tensor::transpose`].
+    #[track_caller]
+    pub fn swapaxes(&self, a: impl Dim, b: impl Dim) -> Result<Tensor> {
+        self.transpose(a, b)
+    }
+    /// Dim `from` moved to place `to`; the others keep their order. Shares memory.
+    ///
+    /// # Errors
+    /// For a dim out of range.
+    ///
+    /// ```
+    /// # use kiln_tensor::{Tensor, Device, DType};
+    /// let x = Tensor::zeros((2, 3, 4), DType::F32, &Device::cpu())?;
+    /// assert_eq!(x.movedim(0, -1)?.dims(), [3, 4, 2]);
+    /// # Ok::<(), kiln_tensor::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn movedim(&self, from: impl Dim, to: impl Dim) -> Result<Tensor> {
+        let (from, to) = (from.resolve("movedim", &self.shape())?, to.resolve("movedim", &self.shape())?);
+        let mut order: SmallVec<[usize; 4]> = (0..self.rank()).filter(|&d| d != from).collect();
+        order.insert(to, from);
+        self.permute(&order)
+    }
     /// The transpose of a matrix: the last two dims exchanged. Shares memory.
     #[track_caller]
     pub fn t(&self) -> Result<Tensor> {
@@ -159,6 +237,11 @@ impl Tensor {
             return Ok(self.clone());
         }
         apply(Expand { from: self.shape(), to }, &[self])
+    }
+    /// Repeated to the shape of another tensor. As [`Tensor::expand`].
+    #[track_caller]
+    pub fn expand_as(&self, other: &Tensor) -> Result<Tensor> {
+        self.expand(other.shape())
     }
     /// Candle's name for [`Tensor::expand`].
     #[track_caller]
@@ -202,6 +285,28 @@ impl Tensor {
         dims.push(merged.ok_or_else(|| Error::SizeOverflow { shape: self.shape(), dtype: self.dtype() })?);
         dims.extend(&self.dims()[b + 1..]);
         self.reshape(dims)
+    }
+    /// One dim as several, whose product is its size.
+    ///
+    /// # Errors
+    /// Where the sizes do not multiply to that of the dim.
+    ///
+    /// ```
+    /// # use kiln_tensor::{Tensor, Device, DType};
+    /// let x = Tensor::zeros((2, 12), DType::F32, &Device::cpu())?;
+    /// assert_eq!(x.unflatten(1, (3, 4))?.dims(), [2, 3, 4]);
+    /// # Ok::<(), kiln_tensor::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn unflatten(&self, dim: impl Dim, sizes: impl ReshapeTo) -> Result<Tensor> {
+        let shape = self.shape();
+        let dim = dim.resolve("unflatten", &shape)?;
+        let sizes = sizes.shape_for("unflatten", &Shape::from(shape.dims()[dim]))?;
+        let product = sizes.dims().iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        if product != Some(shape.dims()[dim]) {
+            return Err(Error::shape("unflatten", format!("sizes {sizes} do not multiply to dim {dim} of shape {shape}")));
+        }
+        self.reshape([&shape.dims()[..dim], sizes.dims(), &shape.dims()[dim + 1..]].concat())
     }
     /// All elements in one dim.
     #[track_caller]
