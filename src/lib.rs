@@ -65,7 +65,7 @@ pub use kiln_tensor as tensor;
 
 pub use kiln_alloc::{Category, MemoryStats};
 pub use kiln_autograd::{Backward, autocast, checkpoint_fn, enable_grad, eval, grad, no_grad, train};
-pub use kiln_tensor::{DType, Device, DeviceConfig, Error, IndexOp, Result, Shape, Tensor};
+pub use kiln_tensor::{DType, Device, DeviceConfig, Error, Index, IndexOp, PadMode, Result, Shape, Tensor};
 
 /// What a training loop needs.
 pub mod prelude {
