@@ -103,39 +103,40 @@ impl Allocator {
         category: Category,
         site: &'static Location<'static>,
     ) -> Result<Block> {
-        let core = &*self.core;
-        let size = if bytes == 0 { 0 } else { core.block_size(bytes)? };
-        let region = core.policy.zone(size, category) as u16;
-        self.serve(Ask { bytes, size, region, site }, stream, category)
+        self.core.check()?;
+        self.check_stream(stream)?;
+        let tag = Tag { bytes, site, category };
+        match self.core.once_more(&stream.inner, &tag) {
+            Ok(found) => Ok(Block::new(found, bytes, category)),
+            Err(shared) => self.serve(shared, None, stream, tag),
+        }
     }
-    #[inline(always)]
-    pub(crate) fn serve(&self, ask: Ask, stream: &Stream, category: Category) -> Result<Block> {
+    #[inline]
+    pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
+        if Arc::ptr_eq(&self.core, &stream.inner.core) {
+            return Ok(());
+        }
+        let (allocator, stream) = (self.core.info.name.clone(), stream.inner.core.info.name.clone());
+        Err(AllocError::WrongStream { allocator, stream })
+    }
+    /// A block in a region, or where the policy wants it.
+    #[inline]
+    pub(crate) fn serve(&self, shared: Guard<'_, Shared>, region: Option<u16>, stream: &Stream, tag: Tag) -> Result<Block> {
         let core = &*self.core;
-        core.check()?;
-        if !Arc::ptr_eq(&self.core, &stream.inner.core) {
-            let (allocator, stream) = (core.info.name.clone(), stream.inner.core.info.name.clone());
-            return Err(AllocError::WrongStream { allocator, stream });
-        }
-        let home = &stream.inner;
-        let (tag, stack) = (Tag { bytes: ask.bytes, site: ask.site, category }, core.stack());
-        let mut shared = core.shared.lock();
-        if let Some((index, address)) = shared.table.again(ask.size, ask.region, home.id, &tag) {
-            let (id, home) = (shared.number(), shared.handle(home));
-            drop(shared);
-            return Ok(Block::new(home, address, ask.bytes, id, index, category));
-        }
-        let (index, mut shared) = match self.find(shared, &ask, stream) {
+        let Tag { bytes, site, category } = tag;
+        let size = if bytes == 0 { 0 } else { core.block_size(bytes)? };
+        let region = region.unwrap_or_else(|| core.policy.zone(size, category) as u16);
+        let (shared, stack) = core.with_stack(shared);
+        let (index, mut shared) = match self.find(shared, &Ask { bytes, size, region, site }, stream) {
             Ok(found) => found,
             Err(error) => {
-                core.note_refusal(&error, tag, home.id, &stack);
+                core.note_refusal(&error, tag, stream.inner.id, &stack);
                 return Err(error);
             }
         };
-        let (id, address) = shared.hand_out(index, home.id, tag, stack);
-        let home = shared.handle(home);
+        let found = shared.hand_out(index, &stream.inner, tag, stack);
         drop(shared);
-        let address = if index == NONE { core.base } else { address };
-        Ok(Block::new(home, address, ask.bytes, id, index, category))
+        Ok(Block::new(found, bytes, category))
     }
     /// A live piece for a request, not counted yet, and the short lock.
     #[inline(always)]
@@ -152,7 +153,7 @@ impl Allocator {
         }
         drop(shared);
         let index = core.climb(ask, &stream.inner)?;
-        Ok((index, core.shared.lock()))
+        Ok((index, core.locked()))
     }
     /// A pool with pages of its own, which never move and serve nobody else: for the blocks of a captured graph.
     ///
@@ -171,7 +172,7 @@ impl Allocator {
         self.core.check()?;
         if bytes > 0 {
             let ask = Ask { bytes, size: self.core.block_size(bytes)?, region: Zone::Large as u16, site: Location::caller() };
-            let (index, mut shared) = self.find(self.core.shared.lock(), &ask, &self.compute)?;
+            let (index, mut shared) = self.find(self.core.locked(), &ask, &self.compute)?;
             shared.table.release(index);
         }
         Ok(())
@@ -194,7 +195,7 @@ impl Allocator {
             0 => return Ok(()),
             need => self.core.reclaim(&mut pages, need, self.compute.inner.id)?,
         }
-        self.core.shared.lock().lower_high_water();
+        self.core.locked().lower_high_water();
         Ok(())
     }
     /// Adds someone to ask for memory before a request fails. Held weakly.
@@ -211,7 +212,7 @@ impl Allocator {
     }
     /// Limits reserved bytes from now on, to whole pages below `limit`; `None` lifts it. What is already reserved stays.
     pub fn set_limit(&self, limit: Option<usize>) {
-        self.core.shared.lock().table.counters.limit = limit;
+        self.core.locked().table.counters.limit = limit;
     }
     /// Limits reserved bytes to a fraction of the device, as PyTorch's `set_per_process_memory_fraction`.
     ///
@@ -227,21 +228,21 @@ impl Allocator {
     /// The counters now.
     pub fn stats(&self) -> MemoryStats {
         let pages = lock(&self.core.slow);
-        let mut shared = self.core.shared.lock();
+        let mut shared = self.core.locked();
         self.core.poll(&mut shared);
         shared.stats(&pages)
     }
     /// Live bytes by the source line that asked for them, largest first.
     pub fn live_by_line(&self) -> Vec<(String, usize)> {
-        self.core.shared.lock().by_site()
+        self.core.locked().by_site()
     }
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        self.core.shared.lock().table.counters.reset_peaks();
+        self.core.locked().table.counters.reset_peaks();
     }
     /// Starts the running totals (`allocated` and `freed` of every metric) and PyTorch's counters of events anew.
     pub fn reset_accumulated_stats(&self) {
-        self.core.shared.lock().table.counters.reset_accumulated();
+        self.core.locked().table.counters.reset_accumulated();
     }
     /// The counters as a table, each metric followed by its part in the large and in the small pool.
     pub fn memory_summary(&self) -> String {
@@ -253,13 +254,13 @@ impl Allocator {
     }
     /// Starts (or starts anew) recording events.
     pub fn start_log(&self) {
-        let mut shared = self.core.shared.lock();
+        let mut shared = self.core.locked();
         shared.log = Some(Log::new(shared.next_id));
         shared.note_recording();
     }
     /// Stops recording and returns the events.
     pub fn take_log(&self) -> Vec<LogEvent> {
-        let mut shared = self.core.shared.lock();
+        let mut shared = self.core.locked();
         let log = shared.log.take();
         shared.note_recording();
         drop(shared);

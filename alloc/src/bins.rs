@@ -45,7 +45,7 @@ impl Bins {
             records[head as usize].bin_prev = index;
         }
         let record = &mut records[index as usize];
-        (record.bin_prev, record.bin_next) = (NONE, head);
+        (record.bin_prev, record.bin_next, record.bin) = (NONE, head, bin as u16);
         self.heads[bin] = index;
         self.full[bin / 64] |= 1 << (bin % 64);
         self.words |= 1 << (bin / 64);
@@ -53,7 +53,7 @@ impl Bins {
 
     #[inline]
     pub(crate) fn remove(&mut self, records: &mut [Record], index: u32) {
-        let Record { size, bin_prev, bin_next, .. } = records[index as usize];
+        let Record { bin, bin_prev, bin_next, .. } = records[index as usize];
         if bin_next != NONE {
             records[bin_next as usize].bin_prev = bin_prev;
         }
@@ -61,7 +61,7 @@ impl Bins {
             records[bin_prev as usize].bin_next = bin_next;
             return;
         }
-        let bin = bin_of(size);
+        let bin = usize::from(bin);
         self.heads[bin] = bin_next;
         if bin_next == NONE {
             self.full[bin / 64] &= !(1 << (bin % 64));
@@ -69,6 +69,13 @@ impl Bins {
                 self.words &= !(1 << (bin / 64));
             }
         }
+    }
+
+    /// Puts a block into the bin of its size.
+    #[inline]
+    pub(crate) fn move_over(&mut self, records: &mut [Record], index: u32) {
+        self.remove(records, index);
+        self.push(records, index);
     }
 
     /// A block of at least `size` bytes: one of exactly that size, else the best seen in its bin, else the best seen in the

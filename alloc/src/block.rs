@@ -3,12 +3,12 @@
 //! A block has a reader–writer flag, so that tokens (and the host slices they give) follow Rust's aliasing rules, and a list of
 //! the streams that use it, so that work is ordered. While only its own stream uses it, the list does not exist.
 
-use crate::core::{Core, Freed, lock};
+use crate::core::{Core, Found, Freed, lock};
+use crate::home::Home;
 use crate::stream::StreamInner;
 use crate::table::NONE;
 use crate::uses::Uses;
 use crate::{AllocError, Category, Result, SourceKind, Stream, StreamId};
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,8 +17,7 @@ const WRITER: u32 = u32::MAX;
 
 /// A piece of device memory, given back to its allocator on drop. Never waits for the device, never panics in drop.
 pub struct Block {
-    /// Passed on when the block is dropped.
-    pub(crate) home: ManuallyDrop<Arc<StreamInner>>,
+    home: Home,
     address: u64,
     bytes: usize,
     id: u64,
@@ -31,9 +30,11 @@ pub struct Block {
 }
 
 impl Block {
-    pub(crate) fn new(home: Arc<StreamInner>, address: u64, bytes: usize, id: u64, index: u32, category: Category) -> Block {
+    #[inline(always)]
+    pub(crate) fn new(found: Found, bytes: usize, category: Category) -> Block {
+        let Found { home, index, address, id } = found;
         Block {
-            home: ManuallyDrop::new(home),
+            home,
             address,
             bytes,
             id,
@@ -158,9 +159,7 @@ impl Drop for Block {
             true => self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).take(),
         };
         let category = *self.category.get_mut();
-        // SAFETY: the block is being dropped, and nothing uses `home` after this.
-        let home = unsafe { ManuallyDrop::take(&mut self.home) };
-        Core::free(home, &Freed { index: self.index, address: self.address, bytes: self.bytes, id: self.id, category }, uses);
+        Core::free(&self.home, &Freed { index: self.index, address: self.address, bytes: self.bytes, id: self.id, category }, uses);
     }
 }
 

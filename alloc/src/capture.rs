@@ -89,7 +89,7 @@ struct Span {
 impl Picture {
     fn take(core: &Core) -> Picture {
         let pages = lock(&core.slow);
-        let mut shared = core.shared.lock();
+        let mut shared = core.locked();
         core.poll(&mut shared);
         if let Some(history) = &mut shared.table.history {
             history.push(Event::new(What::Snapshot, 0, 0, 0));
@@ -105,16 +105,16 @@ impl Picture {
             .map(|(index, record)| {
                 // A piece that was found for a request, but is not handed out yet, asks for nothing.
                 let state = match record.state {
-                    State::Live if record.tag.bytes > 0 => BlockState::ActiveAllocated,
+                    State::Live if record.bytes > 0 => BlockState::ActiveAllocated,
                     State::Pending if pending.contains(&index) => BlockState::ActivePendingFree,
                     _ => BlockState::Inactive,
                 };
                 let active = state != BlockState::Inactive;
                 Piece {
                     range: record.address..record.end(),
-                    requested: if active { record.tag.bytes } else { 0 },
+                    requested: if active { record.bytes } else { 0 },
                     state,
-                    site: active.then_some(record.tag.site),
+                    site: active.then_some(record.site),
                     owner: record.owner,
                     region: record.region,
                 }

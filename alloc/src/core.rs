@@ -5,12 +5,13 @@
 //! the short one.
 
 use crate::history::{Stack, What};
+use crate::home::Home;
 use crate::hooks::Hooks;
 use crate::ladder::Ask;
 use crate::log::Log;
 use crate::mark::{Mark, Pending, Wait};
 use crate::pages::Pages;
-use crate::short::Short;
+use crate::short::{Guard, Short};
 use crate::size::{ALIGN, round_up};
 use crate::stats::Pool;
 use crate::stream::{Stream, StreamInner};
@@ -32,7 +33,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Core {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) info: SourceInfo,
-    pub(crate) shared: Short<Shared>,
+    /// Taken by [`Core::locked`]; only the two shortest paths take it as it is.
+    shared: Short<Shared>,
     pub(crate) slow: Mutex<Pages>,
     pub(crate) policy: Box<dyn Policy>,
     /// Of the policy, asked once.
@@ -65,6 +67,14 @@ pub(crate) struct Shared {
     pub(crate) free_regions: Vec<u16>,
 }
 
+/// A block for a request.
+pub(crate) struct Found {
+    pub(crate) home: Home,
+    pub(crate) index: u32,
+    pub(crate) address: u64,
+    pub(crate) id: u64,
+}
+
 /// A block that its user dropped.
 pub(crate) struct Freed {
     pub(crate) index: u32,
@@ -79,34 +89,32 @@ pub(crate) struct Freed {
 pub(crate) struct Open {
     pub(crate) serial: u64,
     pub(crate) stream: Weak<StreamInner>,
-    /// Handles that freed blocks left for the next ones: under the short lock one is passed on with no atomic counting. `None` once
-    /// the user has let go of the stream, which then ends with its last block.
-    pub(crate) spare: Option<Vec<Arc<StreamInner>>>,
+    /// Keeps it alive for its blocks. `None` once the user has let go of it and the last block is gone.
+    pub(crate) handle: Option<Arc<StreamInner>>,
+    /// Blocks that have it: those handed out, and the one whose free is not counted yet.
+    pub(crate) blocks: usize,
 }
 
 /// More than any device has, and still far from where sizes overflow and bins end.
 pub(crate) const MOST: usize = 1 << 56;
 
-/// As many handles as are kept; blocks beyond come and go at full price.
-const SPARE: usize = 4096;
-
 impl Shared {
-    /// Counts and numbers a block that was just taken; returns its id and address.
-    pub(crate) fn hand_out(&mut self, index: u32, owner: u32, tag: Tag, stack: Option<Stack>) -> (u64, u64) {
+    /// Counts and numbers a block that was just taken for `stream`.
+    pub(crate) fn hand_out(&mut self, index: u32, stream: &Arc<StreamInner>, tag: Tag, stack: Option<Stack>) -> Found {
         let id = self.number();
+        let home = self.hold_on(stream);
         if self.table.recording {
-            self.log_alloc(id, owner, tag);
+            self.log_alloc(id, stream.id, tag);
         }
         if index == NONE {
             self.table.counters.allocated(tag.bytes, 0, Pool::Small, tag.category);
-            return (id, 0);
+            return Found { home, index, address: stream.core.base, id };
         }
         self.table.set_tag(index, tag);
         self.table.note(What::Alloc, index, stack);
-        let Record { address, size, .. } = *self.table.get(index);
-        let pool = self.table.pool(index);
+        let Record { address, size, pool, .. } = *self.table.get(index);
         self.table.counters.allocated(tag.bytes, size, pool, tag.category);
-        (id, address)
+        Found { home, index, address, id }
     }
     /// The id of a new block.
     #[inline(always)]
@@ -129,7 +137,8 @@ impl Shared {
     }
     /// Says whether anybody writes events down; called when that changes.
     pub(crate) fn note_recording(&mut self) {
-        self.table.recording = self.log.is_some() || self.table.history.is_some();
+        let recording = self.log.is_some() || self.table.history.is_some();
+        self.table.set_ways(recording, self.table.keeps_last);
     }
     /// Makes a block idle, and counts it.
     fn take_back(&mut self, freed: &Freed, stack: Option<Stack>) {
@@ -143,7 +152,11 @@ impl Shared {
         let (size, pool) = (self.table.get(index).size, self.table.pool(index));
         self.table.note(What::Free, index, stack);
         self.table.counters.freed_and_settled(bytes, size, pool, category);
-        self.table.give_back(index);
+        if self.table.keeps_last {
+            self.table.keep_last(index);
+        } else {
+            self.table.release(index);
+        }
     }
     /// Makes a block pending, and counts it.
     fn wait_for(&mut self, freed: &Freed, waits: SmallVec<[Wait; 2]>, stack: Option<Stack>) {
@@ -155,20 +168,37 @@ impl Shared {
         self.table.set(index, State::Pending);
         self.pending.push(Pending { active: true, ..Pending::new(index, waits) });
     }
-    /// A handle of a stream for a block.
+    /// Counts a block that a stream has; `stream` stays alive until [`let_go`](Shared::let_go).
     #[inline(always)]
-    pub(crate) fn handle(&mut self, stream: &Arc<StreamInner>) -> Arc<StreamInner> {
-        let spare = self.streams[stream.id as usize].as_mut().and_then(|open| open.spare.as_mut()?.pop());
-        spare.unwrap_or_else(|| stream.clone())
-    }
-    /// Keeps a block's handle for the next one; returns it if it is not kept. It is never dropped under the lock.
-    #[inline(always)]
-    fn keep_handle(&mut self, home: Arc<StreamInner>) -> Option<Arc<StreamInner>> {
-        match self.streams[home.id as usize].as_mut().and_then(|open| open.spare.as_mut()) {
-            Some(spare) if spare.len() < SPARE => spare.push(home),
-            _ => return Some(home),
+    fn hold_on(&mut self, stream: &Arc<StreamInner>) -> Home {
+        if let Some(open) = &mut self.streams[stream.id as usize] {
+            open.blocks += 1;
         }
-        None
+        // SAFETY: just counted; a stream whose handle is at hand is open.
+        unsafe { Home::new(stream) }
+    }
+    /// Counts the free of the block that was freed last, if that is still to be done.
+    #[inline(always)]
+    fn count_last(&mut self) {
+        if let Some(owner) = self.table.count_last() {
+            // Its stream is open: the user's letting go counts it first.
+            if let Some(open) = &mut self.streams[owner as usize] {
+                open.blocks -= 1;
+            }
+        }
+    }
+    /// Counts it no more; returns the stream's own handle if it ends by that.
+    #[inline(always)]
+    fn let_go(&mut self, stream: &StreamInner) -> Option<Arc<StreamInner>> {
+        if let Some(open) = &mut self.streams[stream.id as usize] {
+            open.blocks -= 1;
+        }
+        if stream.is_closed() { self.ended(stream.id) } else { None }
+    }
+    /// The own handle of a stream that its user has let go of, if no block has it. It is never dropped under the short lock.
+    pub(crate) fn ended(&mut self, stream: u32) -> Option<Arc<StreamInner>> {
+        let open = self.streams[stream as usize].as_mut()?;
+        if open.blocks == 0 { open.handle.take() } else { None }
     }
     /// Forgets the peak: what was given back shall not be taken again before it is needed.
     pub(crate) fn lower_high_water(&mut self) {
@@ -191,7 +221,7 @@ impl Core {
         let info = source.info().clone();
         let mut pages = Pages::new(&*source);
         let mut table = Table::new();
-        table.keeps_recent = config.policy.search() == Search::LastThenBestFit;
+        table.set_ways(false, config.policy.search() == Search::LastThenBestFit);
         let ranges: [Option<u64>; Zone::ALL.len()] = pages.add_ranges(&*source)?;
         let base = ranges[0];
         for (zone, range) in Zone::ALL.into_iter().zip(ranges) {
@@ -246,14 +276,14 @@ impl Core {
     /// A new stream, with the smallest free id.
     pub(crate) fn open_stream(self: &Arc<Core>) -> Result<Stream> {
         let raw = self.source.new_stream()?;
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         let id = shared.streams.iter().position(Option::is_none).unwrap_or(shared.streams.len());
         let inner = Arc::new(StreamInner::new(self.clone(), id as u32, raw));
         if id == shared.streams.len() {
             shared.streams.push(None);
         }
-        let (serial, stream) = (inner.serial, Arc::downgrade(&inner));
-        shared.streams[id] = Some(Open { serial, stream, spare: Some(Vec::new()) });
+        let (serial, stream, handle) = (inner.serial, Arc::downgrade(&inner), Some(inner.clone()));
+        shared.streams[id] = Some(Open { serial, stream, handle, blocks: 0 });
         shared.table.add_owner(id as u32);
         drop(shared);
         Ok(Stream::new(inner))
@@ -266,7 +296,7 @@ impl Core {
             self.defer(Some(error));
             Wait::Never
         });
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         let Shared { table, pending, streams, .. } = &mut *shared;
         for entry in pending.iter_mut() {
             let owned = table.get(entry.index).owner == id;
@@ -279,7 +309,6 @@ impl Core {
                 table.set_owner(entry.index, 0);
             }
         }
-        table.flush_all();
         for index in table.all_idle_of(id) {
             table.hold(index);
             table.set_owner(index, 0);
@@ -293,44 +322,73 @@ impl Core {
         streams[id as usize] = None;
     }
 
-    /// Takes a block back. Never waits for the device.
-    pub(crate) fn free(home: Arc<StreamInner>, freed: &Freed, uses: Option<Box<Uses>>) {
-        // SAFETY: `home` owns the core and stays alive until the short lock is given back: here, or among the spare handles of its
-        // stream, which nobody can reach without that lock. After that the core is used only through `home` again.
-        let core = unsafe { &*Arc::as_ptr(&home.core) };
-        if uses.is_none() && !core.poison {
-            let stack = core.stack();
-            let mut shared = core.shared.lock();
-            if !shared.table.put(freed.index, freed.bytes, freed.category) {
-                shared.take_back(freed, stack);
-            }
-            let left = shared.keep_handle(home);
-            drop(shared);
-            return drop(left);
-        }
-        Core::free_used(home, freed, uses);
+    /// The short lock, with every free counted and all idle memory in the bins.
+    #[inline]
+    pub(crate) fn locked(&self) -> Guard<'_, Shared> {
+        let mut shared = self.locked_for_request();
+        shared.table.merge_last();
+        shared
     }
-    /// As `free`, for a block that other streams used, or that is to be overwritten.
-    #[cold]
-    fn free_used(home: Arc<StreamInner>, freed: &Freed, uses: Option<Box<Uses>>) {
-        let core = &home.core;
-        let waits = match &uses {
-            None => SmallVec::new(),
-            Some(uses) => core.waits(&home, uses),
-        };
-        if core.poison && freed.index != NONE {
-            core.overwrite(&home, freed, uses.as_deref());
+    /// The short lock, with every free counted; the block that was freed last is at hand for [`take`](Core::take).
+    #[inline]
+    pub(crate) fn locked_for_request(&self) -> Guard<'_, Shared> {
+        let mut shared = self.shared.lock();
+        shared.count_last();
+        shared
+    }
+    /// The block that was freed last, for a request like the one it served: the way of most requests. Else the short lock, as
+    /// [`locked_for_request`](Core::locked_for_request).
+    #[inline(always)]
+    pub(crate) fn once_more(&self, stream: &Arc<StreamInner>, tag: &Tag) -> Result<Found, Guard<'_, Shared>> {
+        let mut shared = self.shared.lock();
+        if let Some((index, address)) = shared.table.reuse_last(stream.id, tag) {
+            // SAFETY: its stream counts it still.
+            let home = unsafe { Home::new(stream) };
+            return Ok(Found { home, index, address, id: shared.number() });
+        }
+        shared.count_last();
+        Err(shared)
+    }
+    /// Takes a block back. Never waits for the device.
+    #[inline]
+    pub(crate) fn free(home: &StreamInner, freed: &Freed, uses: Option<Box<Uses>>) {
+        let core = &*home.core;
+        if uses.is_some() || core.poison {
+            return Core::free_used(home, freed, uses);
         }
         let stack = core.stack();
         let mut shared = core.shared.lock();
+        shared.count_last();
+        if home.is_closed() || !shared.table.keep_last_uncounted(freed.index) {
+            shared.take_back(freed, stack);
+            // From here to the end of the lock `home` is alive by `ended`, or by what still counts it; then nothing uses it.
+            let ended = shared.let_go(home);
+            drop(shared);
+            drop(ended);
+        }
+    }
+    /// As `free`, for a block that other streams used, or that is to be overwritten.
+    #[cold]
+    fn free_used(home: &StreamInner, freed: &Freed, uses: Option<Box<Uses>>) {
+        let core = &home.core;
+        let waits = match &uses {
+            None => SmallVec::new(),
+            Some(uses) => core.waits(home, uses),
+        };
+        if core.poison && freed.index != NONE {
+            core.overwrite(home, freed, uses.as_deref());
+        }
+        let stack = core.stack();
+        let mut shared = core.locked();
         if waits.is_empty() || freed.index == NONE {
             shared.take_back(freed, stack);
         } else {
             shared.wait_for(freed, waits, stack);
         }
+        let ended = shared.let_go(home);
         drop(shared);
         // The last handle of a stream may go here, and its end takes the short lock.
-        drop(uses);
+        drop((uses, ended));
     }
 
     /// Fills a freed block with 0xFF after everything that uses it, in the order of its own stream. A failure waits for the next
@@ -353,7 +411,7 @@ impl Core {
     }
 
     pub(crate) fn recategorize(&self, index: u32, bytes: usize, cell: &AtomicU8, to: Category) {
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         let from = cell.swap(to as u8, Ordering::Relaxed);
         if index != NONE {
             shared.table.set_category(index, to);
@@ -381,7 +439,7 @@ impl Core {
     /// An idle block of `owner`: of exactly this size at once, else after a look at what has finished.
     #[inline(always)]
     pub(crate) fn take(&self, shared: &mut Shared, ask: &Ask, owner: u32) -> Option<u32> {
-        if let Some(index) = shared.table.take_recent(ask.size, ask.region, owner) {
+        if let Some(index) = shared.table.take_last(ask.size, ask.region, owner) {
             return Some(index);
         }
         self.take_by(self.search, shared, ask, owner)

@@ -11,7 +11,8 @@ mod notes;
 pub(crate) use entries::entries;
 pub(crate) use frames::Frames;
 
-use crate::core::Core;
+use crate::core::{Core, Shared};
+use crate::short::Guard;
 use crate::table::Tag;
 use crate::{AllocError, Allocator, Category};
 use std::backtrace::Backtrace;
@@ -156,9 +157,19 @@ impl Core {
     pub(crate) fn stack(&self) -> Option<Stack> {
         self.stacks.load(Ordering::Relaxed).then(capture)
     }
+    /// The stack of the caller where stacks are kept, with the short lock given back meanwhile.
+    #[inline]
+    pub(crate) fn with_stack<'a>(&'a self, shared: Guard<'a, Shared>) -> (Guard<'a, Shared>, Option<Stack>) {
+        if !self.stacks.load(Ordering::Relaxed) {
+            return (shared, None);
+        }
+        drop(shared);
+        let stack = capture();
+        (self.locked_for_request(), Some(stack))
+    }
     /// Starts or stops a history; returns the one before, which is not dropped under the lock.
     fn set_history(&self, history: Option<Box<History>>) -> Option<Box<History>> {
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         let before = std::mem::replace(&mut shared.table.history, history);
         shared.note_recording();
         before
@@ -166,7 +177,7 @@ impl Core {
     /// Keeps that a request was refused for want of memory, if a history is kept.
     pub(crate) fn note_refusal(&self, error: &AllocError, tag: Tag, stream: u32, stack: &Option<Stack>) {
         let AllocError::OutOfMemory(report) = error else { return };
-        if let Some(history) = &mut self.shared.lock().table.history {
+        if let Some(history) = &mut self.locked().table.history {
             let (site, stack, category) = (Some(tag.site), stack.clone(), Some(tag.category));
             let event = Event::new(What::Oom, report.driver_free as u64, tag.bytes, stream);
             history.push(Event { site, stack, category, ..event });

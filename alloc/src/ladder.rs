@@ -45,7 +45,7 @@ impl Core {
     pub(crate) fn climb(&self, ask: &Ask, stream: &Arc<StreamInner>) -> Result<u32> {
         let mut pages = lock(&self.slow);
         let (limit, private) = {
-            let shared = self.shared.lock();
+            let shared = self.locked();
             (shared.table.counters.limit.unwrap_or(usize::MAX), shared.table.regions[ask.region as usize].pinned)
         };
         // What is already taken may be more than a limit that came later.
@@ -59,7 +59,7 @@ impl Core {
             return found.ok_or_else(|| self.out_of_memory(ask, vec![LOOK, PRIVATE]));
         }
         self.retire(&mut pages, false);
-        if let Some(index) = self.take(&mut self.shared.lock(), ask, stream.id) {
+        if let Some(index) = self.take(&mut self.locked(), ask, stream.id) {
             return Ok(index);
         }
         let shares = self.policy.shares_streams();
@@ -95,7 +95,7 @@ impl Core {
                 return Ok(index);
             }
         }
-        self.shared.lock().table.counters.num_alloc_retries += 1;
+        self.locked().table.counters.num_alloc_retries += 1;
         steps.push(SETTLE);
         self.wait_and_merge(&mut pages, stream.id)?;
         if let Some(index) = self.extend(&mut pages, ask, stream, idle_freely)? {
@@ -110,7 +110,7 @@ impl Core {
             }
         }
         // A policy that takes memory from the end alone: better from anywhere than not at all.
-        if let Some(index) = self.take_by(Search::BestFit, &mut self.shared.lock(), ask, stream.id) {
+        if let Some(index) = self.take_by(Search::BestFit, &mut self.locked(), ask, stream.id) {
             return Ok(index);
         }
         drop(pages);
@@ -131,7 +131,7 @@ impl Core {
         let memory = self.source.memory_info();
         let (driver_free, driver_total) = memory.map_or((0, self.info.capacity), |m| (m.free, m.total));
         let pages = lock(&self.slow);
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         shared.table.counters.num_ooms += 1;
         let stats = shared.stats(&pages);
         let mut categories: Vec<_> = crate::Category::ALL.map(|c| (c, stats.category(c).current)).to_vec();

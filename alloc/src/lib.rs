@@ -38,6 +38,7 @@ mod core;
 mod error;
 mod growth;
 mod history;
+mod home;
 mod hooks;
 mod host_stats;
 mod ladder;

@@ -1,8 +1,8 @@
 //! Private pools: pages that never move and serve nobody else, so that a captured graph may be replayed at the same addresses.
 
 use crate::core::lock;
-use crate::ladder::Ask;
 use crate::stats::Pool;
+use crate::table::Tag;
 use crate::{Allocator, Block, Category, Result, SourceError, Stream};
 use std::panic::Location;
 
@@ -18,7 +18,7 @@ impl PrivatePool {
         let core = &allocator.core;
         core.check()?;
         let mut pages = lock(&core.slow);
-        let mut shared = core.shared.lock();
+        let mut shared = core.locked();
         let empty = shared.free_regions.iter().position(|region| shared.table.is_empty(*region));
         let region = match empty {
             Some(at) => {
@@ -32,7 +32,7 @@ impl PrivatePool {
                 }
                 drop(shared);
                 let [range] = pages.add_ranges(&*core.source)?;
-                core.shared.lock().table.add_region(range, Pool::Large, true)
+                core.locked().table.add_region(range, Pool::Large, true)
             }
         };
         Ok(PrivatePool { allocator: allocator.clone(), region })
@@ -44,8 +44,10 @@ impl PrivatePool {
     /// As [`Allocator::allocate`].
     #[track_caller]
     pub fn allocate(&self, bytes: usize, stream: &Stream, category: Category) -> Result<Block> {
-        let size = if bytes == 0 { 0 } else { self.allocator.core.block_size(bytes)? };
-        self.allocator.serve(Ask { bytes, size, region: self.region, site: Location::caller() }, stream, category)
+        let core = &*self.allocator.core;
+        core.check()?;
+        self.allocator.check_stream(stream)?;
+        self.allocator.serve(core.locked_for_request(), Some(self.region), stream, Tag { bytes, site: Location::caller(), category })
     }
     #[cfg(test)]
     pub(crate) fn region(&self) -> u16 {
@@ -53,14 +55,14 @@ impl PrivatePool {
     }
     /// Bytes that the pool holds.
     pub fn reserved_bytes(&self) -> usize {
-        self.allocator.core.shared.lock().table.bytes_of(self.region)
+        self.allocator.core.locked().table.bytes_of(self.region)
     }
 }
 
 impl Drop for PrivatePool {
     /// Lets the pages go; a block that still lives keeps its own.
     fn drop(&mut self) {
-        let mut shared = self.allocator.core.shared.lock();
+        let mut shared = self.allocator.core.locked();
         shared.table.regions[self.region as usize].pinned = false;
         shared.free_regions.push(self.region);
     }

@@ -43,7 +43,7 @@ impl Core {
         for (index, at, bytes) in runs {
             let before = pages.mapped;
             failed = failed.or(pages.unmap(&*self.source, at, bytes).err());
-            let mut shared = self.shared.lock();
+            let mut shared = self.locked();
             shared.note_pages(pages);
             let gone = before - pages.mapped;
             // Pages go one by one, so what could not go is the end of the run.

@@ -153,7 +153,6 @@ fn ratio(whole: usize, part: usize) -> f64 {
 impl Shared {
     /// The counters with what only the block table and the pages know.
     pub(crate) fn stats(&mut self, pages: &Pages) -> MemoryStats {
-        self.table.flush_all();
         let pending = self.pending.iter().map(|entry| self.table.get(entry.index).size).sum();
         let idle = self.pieces().filter(|piece| piece.state == State::Idle);
         let whole = |piece: &Record| pages.whole_pages(piece.address, piece.end(), usize::MAX, usize::MAX);

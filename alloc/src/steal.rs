@@ -32,7 +32,7 @@ impl Core {
     /// for whatever may still use it.
     pub(crate) fn steal(&self, ask: &Ask, stream: &Arc<StreamInner>, pending: bool) -> Result<Option<u32>> {
         let mut held = Vec::new();
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         let found = if pending {
             self.steal_pending(&mut shared, ask, stream.id, &mut held)
         } else {
@@ -44,7 +44,7 @@ impl Core {
             Held::Mark(mark) => self.source.stream_wait(stream.raw, mark.raw).err(),
             Held::Stream(other) => stream.wait_for(other, OPEN).err(),
         });
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         let Some(error) = failed else {
             shared.table.set_owner(index, stream.id);
             shared.table.counters.steals += 1;
@@ -61,7 +61,6 @@ impl Core {
     }
 
     fn steal_idle(&self, shared: &mut Shared, ask: &Ask, thief: u32, held: &mut Vec<Held>) -> Option<u32> {
-        shared.table.flush_all();
         let others = (0..shared.table.owners()).filter(|owner| *owner != thief);
         let found = others.filter_map(|owner| shared.table.find(ask.size, ask.region, owner, self.search));
         let index = found.min_by_key(|index| (shared.table.get(*index).size, shared.table.get(*index).address))?;
@@ -107,13 +106,13 @@ impl Core {
     /// short lock taken: what is freed meanwhile is not among it.
     pub(crate) fn settle(&self, to: u32) -> Result<(Guard<'_, Shared>, Vec<u32>)> {
         {
-            let mut shared = self.shared.lock();
+            let mut shared = self.locked();
             shared.table.counters.num_sync_all_streams += 1;
             shared.set_aside();
         }
         loop {
             let mut held = Vec::new();
-            let ending = self.shared.lock().waits_aside(&mut held);
+            let ending = self.locked().waits_aside(&mut held);
             let waited = held.iter().try_for_each(|wait| match wait {
                 Held::Mark(mark) => mark.wait(),
                 Held::Stream(stream) => self.source.synchronize(stream.raw),
@@ -122,7 +121,7 @@ impl Core {
                 held.iter().filter_map(|w| if let Held::Stream(s) = w { Some(s.serial) } else { None }).collect();
             // Streams may end here, so this comes before the lock.
             drop(held);
-            let mut shared = self.shared.lock();
+            let mut shared = self.locked();
             if let Err(error) = waited {
                 shared.pending.iter_mut().for_each(|entry| entry.aside = false);
                 return Err(error.into());
@@ -143,7 +142,7 @@ impl Core {
     pub(crate) fn synchronize(&self) -> Result<(), SourceError> {
         let mut held = Vec::new();
         {
-            let shared = self.shared.lock();
+            let shared = self.locked();
             held.extend(shared.streams.iter().flatten().filter_map(|open| open.stream.upgrade()).map(Held::Stream));
             held.extend(shared.pending.iter().flat_map(|entry| &entry.waits).filter_map(|wait| match wait {
                 Wait::Mark(mark) => Some(Held::Mark(mark.clone())),
@@ -164,7 +163,6 @@ impl Shared {
 
     /// Puts every idle and pending block aside, each waiting for its owner as well.
     fn set_aside(&mut self) {
-        self.table.flush_all();
         for owner in 0..self.table.owners() {
             for index in self.table.all_idle_of(owner) {
                 if self.table.is_pinned(index) {

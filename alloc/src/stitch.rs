@@ -77,7 +77,7 @@ impl Core {
         loop {
             // Declared before the lock, so that no stream ends under it.
             let mut users = Vec::new();
-            let mut shared = self.shared.lock();
+            let mut shared = self.locked();
             if let Some(index) = self.take(&mut shared, ask, stream.id) {
                 return Ok(Some(index));
             }
@@ -115,7 +115,6 @@ impl Core {
         means: Means,
         users: &mut Vec<Held>,
     ) -> Option<Stitch> {
-        shared.table.flush_all();
         let growth = self.policy.growth(ask.size);
         let granularity = pages.granularity();
         let (allowed, ahead) = match growth {
@@ -174,11 +173,11 @@ impl Core {
         let Stitch { grown, donors, fresh, unit } = stitch;
         let moved: Vec<(u64, usize)> = donors.iter().flat_map(|donor| pages.list(donor.address, donor.bytes)).collect();
         let result = self.order_after(stream, users).and_then(|marks| {
-            let pool = self.shared.lock().pool(ask);
+            let pool = self.locked().pool(ask);
             pages.map(&*self.source, Mapping { at: grown.address, moved: &moved, fresh, unit, pool })?;
             Ok(marks)
         });
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         if result.is_ok() {
             // Before the pages are noted: a block is done with while its address is still memory.
             for donor in &donors {
@@ -238,14 +237,14 @@ impl Core {
     pub(crate) fn retire(&self, pages: &mut Pages, wait: bool) {
         let (gone, failed) = pages.retire(&*self.source, wait);
         self.defer(failed);
-        let mut shared = self.shared.lock();
+        let mut shared = self.locked();
         gone.into_iter().for_each(|index| shared.table.make_hole(index));
         shared.note_pages(pages);
     }
 
     /// Growth on a source without virtual memory: an allocation of its own.
     fn allocate_segment(&self, pages: &mut Pages, ask: &Ask, owner: u32, budget: usize) -> Result<Option<u32>> {
-        let pool = self.shared.lock().pool(ask);
+        let pool = self.locked().pool(ask);
         let segment = match self.policy.growth(ask.size) {
             Growth::Segments(bytes) => bytes,
             Growth::Pages { .. } if pool == Pool::Small => SMALL_SEGMENT,
@@ -258,13 +257,13 @@ impl Core {
             };
             match pages.allocate(&*self.source, bytes, pool) {
                 Ok(address) => {
-                    let mut shared = self.shared.lock();
+                    let mut shared = self.locked();
                     shared.note_pages(pages);
                     let index = shared.table.append_at(address, bytes, ask.region, owner, true);
                     self.cut(&mut shared, index, ask.size);
                     return Ok(Some(index));
                 }
-                Err(SourceError::OutOfMemory) => self.shared.lock().note_pages(pages),
+                Err(SourceError::OutOfMemory) => self.locked().note_pages(pages),
                 Err(error) => return Err(error.into()),
             }
         }

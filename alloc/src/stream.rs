@@ -3,7 +3,7 @@
 use crate::core::{Core, lock};
 use crate::mark::Mark;
 use crate::{RawStream, Result, SourceError, SourceKind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Names a stream within its allocator; 0 is the compute stream.
@@ -23,9 +23,12 @@ struct OpenHandle(Arc<StreamInner>);
 
 impl Drop for OpenHandle {
     fn drop(&mut self) {
-        let spare = self.0.core.shared.lock().streams[self.0.id as usize].as_mut().and_then(|open| open.spare.take());
-        // One of these may be the last, and the stream's end takes the short lock.
-        drop(spare);
+        let mut shared = self.0.core.locked();
+        self.0.closed.store(true, Ordering::Relaxed);
+        let ended = shared.ended(self.0.id);
+        drop(shared);
+        // Not under the short lock, which the stream's end takes.
+        drop(ended);
     }
 }
 
@@ -39,6 +42,8 @@ pub(crate) struct StreamInner {
     pub(crate) kind: SourceKind,
     /// A number no other stream of this process has had, since ids are reused.
     pub(crate) serial: u64,
+    /// Whether the user has let go of it. Changed under the short lock.
+    closed: AtomicBool,
     /// Counts uses that ended; a use with tick t was enqueued before the counter reached t.
     tick: AtomicU64,
     /// The newest mark, and a tick it covers.
@@ -50,9 +55,14 @@ impl StreamInner {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let kind = core.info.kind;
-        StreamInner { core, id, raw, kind, serial, tick: AtomicU64::new(0), newest: Mutex::new(None) }
+        StreamInner { core, id, raw, kind, serial, closed: AtomicBool::new(false), tick: AtomicU64::new(0), newest: Mutex::new(None) }
     }
 
+    /// Whether the user has let go of it, so that it ends with its last block. Asked under the short lock.
+    #[inline(always)]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
     /// Ends a use whose work is enqueued by now; returns its tick.
     pub(crate) fn next_tick(&self) -> u64 {
         self.tick.fetch_add(1, Ordering::AcqRel) + 1

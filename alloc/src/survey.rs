@@ -22,7 +22,7 @@ impl Shared {
     pub(crate) fn by_site(&self) -> Vec<(String, usize)> {
         let mut sums: HashMap<(&str, u32), usize> = HashMap::new();
         for record in self.pieces().filter(|record| record.state == State::Live) {
-            *sums.entry((record.tag.site.file(), record.tag.site.line())).or_default() += record.tag.bytes;
+            *sums.entry((record.site.file(), record.site.line())).or_default() += record.bytes;
         }
         let mut list: Vec<_> = sums.into_iter().map(|((file, line), bytes)| (format!("{file}:{line}"), bytes)).collect();
         list.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

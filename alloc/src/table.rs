@@ -8,11 +8,13 @@
 use crate::bins::{Bins, bin_of};
 use crate::history::{History, What};
 use crate::stats::{Counters, Pool};
-use crate::{Category, Search};
+use crate::{Category, Search, Zone};
 use std::panic::Location;
 
 /// No block.
 pub(crate) const NONE: u32 = u32::MAX;
+/// The first region that is no zone but a private pool.
+const POOLS: u16 = Zone::ALL.len() as u16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -20,17 +22,21 @@ pub(crate) enum State {
     Unused,
     Live,
     Idle,
-    /// Idle, but kept out of the bins, since the next request is likely to be of its size: at most one a region and stream.
-    Recent,
     Pending,
     Held,
     Hole,
 }
 
+/// One cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Record {
     pub(crate) address: u64,
     pub(crate) size: usize,
+    /// Bytes asked for; 0 while nobody has the block, and for the parts of a pending one.
+    pub(crate) bytes: usize,
+    /// The line that asked.
+    pub(crate) site: &'static Location<'static>,
     /// Neighbours in address order.
     pub(crate) prev: u32,
     pub(crate) next: u32,
@@ -40,20 +46,22 @@ pub(crate) struct Record {
     /// Id of the stream that may reuse it with no wait.
     pub(crate) owner: u32,
     pub(crate) region: u16,
+    /// Of an idle block, where it is found.
+    pub(crate) bin: u16,
     pub(crate) state: State,
+    pub(crate) category: Category,
     /// What it is counted as.
     pub(crate) pool: Pool,
     /// Whether a segment begins here: it is never merged with what lies before.
     pub(crate) wall: bool,
-    pub(crate) tag: Tag,
 }
 
-/// What the report says about a live or pending block.
+const _: () = assert!(size_of::<Record>() == 64);
+
+/// What the report says about a live or pending block: as in its [`Record`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag {
-    /// Bytes asked for; 0 while nobody has the block, and for the parts of a pending one.
     pub(crate) bytes: usize,
-    /// The line that asked.
     pub(crate) site: &'static Location<'static>,
     pub(crate) category: Category,
 }
@@ -62,18 +70,8 @@ impl Record {
     pub(crate) fn end(&self) -> u64 {
         self.address + self.size as u64
     }
-}
-
-/// What a stream has idle in a region.
-struct Owner {
-    bins: Bins,
-    /// The block that was freed last, or `NONE`.
-    recent: u32,
-}
-
-impl Owner {
-    fn new() -> Owner {
-        Owner { bins: Bins::new(), recent: NONE }
+    pub(crate) fn tag(&self) -> Tag {
+        Tag { bytes: self.bytes, site: self.site, category: self.category }
     }
 }
 
@@ -82,8 +80,8 @@ pub(crate) struct Region {
     base: u64,
     /// The last piece, or `NONE`.
     last: u32,
-    /// By stream id.
-    owners: Vec<Owner>,
+    /// The idle blocks of each stream, by its id.
+    owners: Vec<Bins>,
     pub(crate) holes: Vec<u32>,
     /// Whether its pages stay where they are.
     pub(crate) pinned: bool,
@@ -102,7 +100,12 @@ pub(crate) struct Table {
     owners: u32,
     nobody: Tag,
     /// Whether the block that was freed last is kept for a request of its size.
-    pub(crate) keeps_recent: bool,
+    pub(crate) keeps_last: bool,
+    /// Whether its free may stay uncounted as long.
+    counts_later: bool,
+    /// That block, in the state of a live one, or `NONE`.
+    last_freed: u32,
+    last_counted: bool,
     /// Kept here, so that the bins can count.
     pub(crate) counters: Counters,
     /// Whether there is a log or a history: one look on the path of a block.
@@ -120,16 +123,25 @@ impl Table {
             regions: Vec::new(),
             owners: 0,
             nobody,
-            keeps_recent: true,
+            keeps_last: true,
+            counts_later: true,
+            last_freed: NONE,
+            last_counted: true,
             counters: Counters::default(),
             recording: false,
             history: None,
         }
     }
 
+    /// Says whether events are written down, and what the policy wants; called when that changes.
+    pub(crate) fn set_ways(&mut self, recording: bool, keeps_last: bool) {
+        (self.recording, self.keeps_last) = (recording, keeps_last);
+        // What is uncounted is neither told nor compared with limits.
+        self.counts_later = keeps_last && !recording && self.counters.oversize_limit.is_none();
+    }
     /// A new region, with its first address; `None` where pieces lie wherever the driver puts them.
     pub(crate) fn add_region(&mut self, base: Option<u64>, pool: Pool, pinned: bool) -> u16 {
-        let owners = (0..self.owners).map(|_| Owner::new()).collect();
+        let owners = (0..self.owners).map(|_| Bins::new()).collect();
         let scattered = base.is_none();
         let (base, paged) = (base.unwrap_or(0), false);
         self.regions.push(Region { base, last: NONE, owners, holes: Vec::new(), pinned, pool, scattered, paged });
@@ -156,17 +168,18 @@ impl Table {
     }
     #[inline]
     pub(crate) fn set_tag(&mut self, index: u32, tag: Tag) {
-        self.at(index).tag = tag;
+        let record = self.at(index);
+        (record.bytes, record.site, record.category) = (tag.bytes, tag.site, tag.category);
     }
     pub(crate) fn set_category(&mut self, index: u32, category: Category) {
-        self.at(index).tag.category = category;
+        self.at(index).category = category;
     }
 
     /// Makes room for the idle blocks of a stream.
     pub(crate) fn add_owner(&mut self, owner: u32) {
         self.owners = self.owners.max(owner + 1);
         for region in &mut self.regions {
-            region.owners.resize_with(self.owners as usize, Owner::new);
+            region.owners.resize_with(self.owners as usize, Bins::new);
         }
     }
 
@@ -185,7 +198,7 @@ impl Table {
     pub(crate) fn find(&self, size: usize, region: u16, owner: u32, search: Search) -> Option<u32> {
         let this = self.region(region);
         match search {
-            Search::LastThenBestFit | Search::BestFit => this.owners[owner as usize].bins.find(&self.records, size),
+            Search::LastThenBestFit | Search::BestFit => this.owners[owner as usize].find(&self.records, size),
             Search::Tail => Some(this.last).filter(|last| self.is_idle(*last, owner) && self.get(*last).size >= size),
         }
     }
@@ -245,85 +258,74 @@ impl Table {
             }
             (false, false) => {
                 let this = self.at(index);
-                (this.state, this.tag.bytes) = (State::Idle, 0);
+                (this.state, this.bytes) = (State::Idle, 0);
                 let region = &mut self.regions[region as usize];
-                region.owners[owner as usize].bins.push(&mut self.records, index);
+                region.owners[owner as usize].push(&mut self.records, index);
                 self.counters.idle_pushed(size, region.pool);
             }
         }
     }
-    /// Makes a live block idle without merging it yet; the one that was kept so before is merged now.
-    #[inline]
-    pub(crate) fn give_back(&mut self, index: u32) {
-        if !self.keeps_recent {
-            return self.release(index);
-        }
-        let record = self.at(index);
-        (record.state, record.tag.bytes) = (State::Recent, 0);
-        let (region, owner) = (record.region, record.owner);
-        let recent = &mut self.regions[region as usize].owners[owner as usize].recent;
-        let before = std::mem::replace(recent, index);
-        if before != NONE {
-            self.release(before);
-        }
+    /// Keeps a live block that nothing uses any more as the one that was freed last; the one before is counted. Its free may be counted
+    /// already, and else stays uncounted where it can; whether it does.
+    #[inline(always)]
+    pub(crate) fn keep_last(&mut self, index: u32) {
+        self.merge_last();
+        (self.last_freed, self.last_counted) = (index, true);
     }
-    /// The block that was freed last, live again, if it has exactly this size; else it joins the others.
-    #[inline]
-    pub(crate) fn take_recent(&mut self, size: usize, region: u16, owner: u32) -> Option<u32> {
-        let index = std::mem::replace(&mut self.regions[region as usize].owners[owner as usize].recent, NONE);
-        if index == NONE {
+    /// As [`keep_last`](Table::keep_last), with a free that is not counted yet; whether it could.
+    #[inline(always)]
+    pub(crate) fn keep_last_uncounted(&mut self, index: u32) -> bool {
+        if !self.counts_later || index == NONE {
+            return false;
+        }
+        self.keep_last(index);
+        self.last_counted = false;
+        true
+    }
+    /// The block that was freed last, live again, if its free is not counted yet and `tag` asks for what it was: then every count stays
+    /// as it is, but for what was ever added.
+    #[inline(always)]
+    pub(crate) fn reuse_last(&mut self, owner: u32, tag: &Tag) -> Option<(u32, u64)> {
+        // `NONE` is beyond any record.
+        let record = self.records.get_mut(self.last_freed as usize)?;
+        let same = record.bytes == tag.bytes && record.category == tag.category && record.owner == owner;
+        if !same || record.region >= POOLS || self.last_counted {
             return None;
         }
-        if self.get(index).size == size {
-            self.set(index, State::Live);
+        record.site = tag.site;
+        self.counters.repeated(tag.bytes, record.size, record.pool);
+        let index = std::mem::replace(&mut self.last_freed, NONE);
+        Some((index, record.address))
+    }
+    /// Counts the free of the block that was freed last, if that is still to be done; returns its stream.
+    #[inline(always)]
+    pub(crate) fn count_last(&mut self) -> Option<u32> {
+        if self.last_freed == NONE || self.last_counted {
+            return None;
+        }
+        let Record { size, pool, bytes, category, owner, .. } = *self.get(self.last_freed);
+        self.counters.freed_and_settled(bytes, size, pool, category as u8);
+        self.last_counted = true;
+        Some(owner)
+    }
+    /// The block that was freed last, counted and live, if it has exactly this size; else it joins the others.
+    #[inline(always)]
+    pub(crate) fn take_last(&mut self, size: usize, region: u16, owner: u32) -> Option<u32> {
+        let index = std::mem::replace(&mut self.last_freed, NONE);
+        let record = self.records.get(index as usize)?;
+        if record.size == size && record.region == region && record.owner == owner {
             return Some(index);
         }
         self.release(index);
         None
     }
-    /// The block that was freed last, live for a request, counted and all, if it has exactly its size: the way of most requests. Not
-    /// where events are written down. Returns its index and address.
+    /// Makes the block that was freed last one of the others.
     #[inline(always)]
-    pub(crate) fn again(&mut self, size: usize, region: u16, owner: u32, tag: &Tag) -> Option<(u32, u64)> {
-        let recent = &mut self.regions.get_mut(region as usize)?.owners.get_mut(owner as usize)?.recent;
-        let index = *recent;
-        let record = self.records.get_mut(index as usize)?;
-        if record.size != size || self.recording {
-            return None;
-        }
-        *recent = NONE;
-        (record.state, record.tag) = (State::Live, *tag);
-        let (address, pool) = (record.address, record.pool);
-        self.counters.allocated(tag.bytes, size, pool, tag.category);
-        Some((index, address))
-    }
-    /// Takes a block of `bytes` bytes back that nothing uses any more, counted and all; whether it did, which it does not where events
-    /// are written down.
-    #[inline(always)]
-    pub(crate) fn put(&mut self, index: u32, bytes: usize, category: u8) -> bool {
-        let Some(record) = self.records.get_mut(index as usize) else { return false };
-        if self.recording || !self.keeps_recent {
-            return false;
-        }
-        (record.state, record.tag.bytes) = (State::Recent, 0);
-        let Record { size, pool, region, owner, .. } = *record;
-        self.counters.freed_and_settled(bytes, size, pool, category);
-        let before = std::mem::replace(&mut self.regions[region as usize].owners[owner as usize].recent, index);
-        if before != NONE {
-            self.release(before);
-        }
-        true
-    }
-    /// Merges the block that was freed last.
-    pub(crate) fn flush(&mut self, region: u16, owner: u32) {
-        // Nothing has size 0.
-        let taken = self.take_recent(0, region, owner);
-        debug_assert!(taken.is_none());
-    }
-    /// Merges all that was freed, so that idle memory is what the bins hold.
-    pub(crate) fn flush_all(&mut self) {
-        for region in 0..self.regions.len() as u16 {
-            (0..self.owners).for_each(|owner| self.flush(region, owner));
+    pub(crate) fn merge_last(&mut self) {
+        if self.last_freed != NONE {
+            debug_assert!(self.last_counted);
+            let index = std::mem::replace(&mut self.last_freed, NONE);
+            self.release(index);
         }
     }
     /// Takes `gone`, whose bytes `index` has taken over, out of the order.
@@ -341,25 +343,21 @@ impl Table {
     /// Gives an idle block other bounds, and another bin if it needs one.
     #[inline]
     fn resize(&mut self, index: u32, address: u64, size: usize) {
-        let Record { size: old, owner, region, .. } = *self.get(index);
-        let region = &mut self.regions[region as usize];
-        let bins = &mut region.owners[owner as usize].bins;
-        let stays = bin_of(old) == bin_of(size);
-        if !stays {
-            bins.remove(&mut self.records, index);
-        }
         let record = &mut self.records[index as usize];
+        let (old, owner, region) = (record.size, record.owner, record.region);
         (record.address, record.size) = (address, size);
-        if !stays {
-            bins.push(&mut self.records, index);
-        }
+        let stays = usize::from(record.bin) == bin_of(size);
+        let region = &mut self.regions[region as usize];
         self.counters.idle_resized(old, size, region.pool);
+        if !stays {
+            region.owners[owner as usize].move_over(&mut self.records, index);
+        }
     }
     #[inline]
     fn unbin(&mut self, index: u32) {
         let Record { owner, region, size, .. } = *self.get(index);
         let region = &mut self.regions[region as usize];
-        region.owners[owner as usize].bins.remove(&mut self.records, index);
+        region.owners[owner as usize].remove(&mut self.records, index);
         self.counters.idle_popped(size, region.pool);
     }
     /// What a block is counted as.
@@ -372,7 +370,7 @@ impl Table {
         if active {
             self.counters.settled(self.get(index).size, self.pool(index));
             self.note(What::FreeCompleted, index, None);
-            self.at(index).tag.bytes = 0;
+            self.at(index).bytes = 0;
         }
     }
     /// Whether its pages stay where they are.
@@ -420,6 +418,7 @@ impl Table {
     /// A held block at an address that the driver chose, last in its region.
     pub(crate) fn append_at(&mut self, address: u64, size: usize, region: u16, owner: u32, wall: bool) -> u32 {
         let prev = self.last(region);
+        let Tag { bytes, site, category } = self.nobody;
         let index = self.insert(Record {
             address,
             size,
@@ -430,9 +429,12 @@ impl Table {
             owner,
             region,
             state: State::Held,
+            bin: 0,
             pool: self.region(region).pool,
             wall,
-            tag: self.nobody,
+            bytes,
+            site,
+            category,
         });
         if prev != NONE {
             self.at(prev).next = index;
@@ -457,9 +459,9 @@ impl Table {
                 hole
             }
         };
-        let nobody = self.nobody;
+        self.set_tag(index, self.nobody);
         let this = self.at(index);
-        (this.state, this.owner, this.wall, this.tag) = (State::Held, owner, wall, nobody);
+        (this.state, this.owner, this.wall) = (State::Held, owner, wall);
         index
     }
     /// Makes a held block a hole, one with the holes beside it; at the end of a region, takes it off. Where there are no holes it
@@ -510,7 +512,7 @@ impl Table {
 
     /// Every idle block of a stream in a region, in no order, once all is merged.
     pub(crate) fn idle_of(&self, region: u16, owner: u32) -> Vec<u32> {
-        self.region(region).owners[owner as usize].bins.all(&self.records)
+        self.region(region).owners[owner as usize].all(&self.records)
     }
     /// Every idle block of a stream, in no order, once all is merged.
     pub(crate) fn all_idle_of(&self, owner: u32) -> Vec<u32> {
@@ -523,7 +525,7 @@ impl Table {
     /// The largest idle block, in bytes, once all is merged.
     pub(crate) fn largest_idle(&self) -> usize {
         let owners = self.regions.iter().flat_map(|region| &region.owners);
-        owners.map(|owner| owner.bins.largest(&self.records)).max().unwrap_or(0)
+        owners.map(|owner| owner.largest(&self.records)).max().unwrap_or(0)
     }
 
     #[inline]

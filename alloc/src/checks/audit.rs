@@ -10,9 +10,7 @@ use crate::{Allocator, Category, MemoryStats};
 /// is how many blocks of no bytes live, which no table knows.
 pub(super) fn audit(a: &Allocator, gpu: Option<&SimulatedSource>, empty: usize) {
     let pages = lock(&a.core.slow);
-    let mut shared = a.core.shared.lock();
-    // The block that was freed last is merged with its neighbours only when somebody looks.
-    shared.table.flush_all();
+    let mut shared = a.core.locked();
     let pieces: Vec<Record> = shared.pieces().copied().collect();
     tiled(&shared, a.info().virtual_memory);
 
@@ -86,7 +84,7 @@ fn counted(shared: &Shared, pieces: &[Record], empty: usize) -> Numbers {
     let live = |r: &Record| r.state == State::Live;
     let active = |r: &Record| live(r) || waiting(r);
     let idle = |r: &Record| r.state == State::Idle;
-    let asked = |r: &Record| r.tag.bytes.next_multiple_of(512) as u64;
+    let asked = |r: &Record| r.bytes.next_multiple_of(512) as u64;
     let bytes = |r: &Record| r.size as u64;
     let (pending, largest) = (
         pieces.iter().filter(|r| r.state == State::Pending).map(bytes).sum(),
@@ -96,7 +94,7 @@ fn counted(shared: &Shared, pieces: &[Record], empty: usize) -> Numbers {
     let mut rows = vec![
         row("allocation", &|r| u64::from(live(r)), empty),
         row("allocated_bytes", &|r| if live(r) { asked(r) } else { 0 }, 0),
-        row("requested_bytes", &|r| if live(r) { r.tag.bytes as u64 } else { 0 }, 0),
+        row("requested_bytes", &|r| if live(r) { r.bytes as u64 } else { 0 }, 0),
         row("active", &|r| u64::from(active(r)), empty),
         row("active_bytes", &|r| if active(r) { bytes(r) } else { 0 }, 0),
         row("inactive_split", &|r| u64::from(idle(r)), 0),
@@ -105,7 +103,7 @@ fn counted(shared: &Shared, pieces: &[Record], empty: usize) -> Numbers {
         ("pending, largest, live", pending, largest, pieces.iter().filter(|r| live(r)).count() as u64 + empty as u64),
     ];
     rows.extend(Category::ALL.map(|category| {
-        let of = pieces.iter().filter(|r| live(r) && r.tag.category == category);
+        let of = pieces.iter().filter(|r| live(r) && r.category == category);
         (category.name(), of.map(asked).sum(), 0, 0)
     }));
     rows

@@ -21,8 +21,7 @@ pub(super) struct Refused {
 pub(super) fn objection(core: &Core, gpu: &SimulatedSource, refused: Refused) -> Option<String> {
     let Refused { size, region, stream } = refused;
     let pages = lock(&core.slow);
-    let mut shared = core.shared.lock();
-    shared.table.flush_all();
+    let shared = core.locked();
     let private = shared.table.regions[region as usize].pinned;
     let shares = core.policy.shares_streams() && !private;
     let mine = |r: &Record| r.region == region && (shares || r.owner == stream);

@@ -14,12 +14,12 @@ impl Table {
     // Apart, so that the paths of a block stay short where no history is kept.
     #[inline(never)]
     fn note_now(&mut self, what: What, index: u32, stack: Option<Stack>) {
-        let Record { address, owner, tag, .. } = *self.get(index);
+        let Record { address, owner, bytes, site, category, .. } = *self.get(index);
         if let Some(history) = &mut self.history {
             // A drop does not know its line.
-            let site = (what == What::Alloc).then_some(tag.site);
-            let category = Some(tag.category);
-            history.push(Event { site, stack, category, ..Event::new(what, address, tag.bytes, owner) });
+            let site = (what == What::Alloc).then_some(site);
+            let category = Some(category);
+            history.push(Event { site, stack, category, ..Event::new(what, address, bytes, owner) });
         }
     }
     /// Counts a pending block that was just split from the next one; each is settled for itself. Nothing that was asked for has the
@@ -28,7 +28,7 @@ impl Table {
         self.counters.pending_split(self.pool(index));
         self.note(What::FreeCompleted, index, None);
         for part in [index, self.get(index).next] {
-            self.set_tag(part, Tag { bytes: 0, ..self.get(part).tag });
+            self.set_tag(part, Tag { bytes: 0, ..self.get(part).tag() });
             self.note(What::Rest, part, None);
         }
     }

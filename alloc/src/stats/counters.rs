@@ -139,6 +139,16 @@ impl Counters {
             self.oversize_allocations.increase(1);
         }
     }
+    /// Counts a block freed and handed out again for a request like the last: nothing but what was ever added changes.
+    #[inline(always)]
+    pub(crate) fn repeated(&mut self, bytes: usize, size: usize, pool: Pool) {
+        let pool = pool as usize;
+        self.now.allocation.added[pool] += 1;
+        self.now.allocated_bytes.added[pool] += rounded(bytes) as u64;
+        self.now.requested_bytes.added[pool] += bytes as u64;
+        self.now.active.added[pool] += 1;
+        self.now.active_bytes.added[pool] += size as u64;
+    }
     /// Counts a block that its user dropped; as it was `allocated`.
     #[inline]
     pub(crate) fn freed(&mut self, bytes: usize, size: usize, pool: Pool, category: u8) {

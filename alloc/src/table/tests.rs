@@ -31,7 +31,7 @@ fn a_piece_that_nobody_has_asks_for_nothing() {
     let again = table.find(512, 0, 0, Search::BestFit).unwrap();
     table.hold(again);
     table.trim(again, 512, true);
-    assert_eq!((table.get(again).state, table.get(again).tag.bytes), (State::Live, 0));
+    assert_eq!((table.get(again).state, table.get(again).bytes), (State::Live, 0));
 }
 
 proptest! {
