@@ -159,7 +159,11 @@ impl Drop for Block {
             true => self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).take(),
         };
         let category = *self.category.get_mut();
-        Core::free(&self.home, &Freed { index: self.index, address: self.address, bytes: self.bytes, id: self.id, category }, uses);
+        Core::free(
+            &self.home,
+            &Freed { index: self.index, address: self.address, bytes: self.bytes, id: self.id, category },
+            uses,
+        );
     }
 }
 

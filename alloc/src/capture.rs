@@ -28,7 +28,7 @@ impl Allocator {
         let picture = Picture::take(&self.core);
         let device = device_index(&self.core.info.name);
         let mut frames = Frames::default();
-        let trace = entries(&picture.events, picture.clock, &picture.paged, &mut frames);
+        let trace = entries(&picture.events, &picture.clock, &picture.paged, &mut frames);
         let segments = picture.segments(device, &mut frames);
         let mut device_traces = vec![Vec::new(); device];
         device_traces.push(trace);
@@ -92,7 +92,7 @@ impl Picture {
         let mut shared = core.locked();
         core.poll(&mut shared);
         if let Some(history) = &mut shared.table.history {
-            history.push(Event::new(What::Snapshot, 0, 0, 0));
+            history.push(Event::new(history.now(), What::Snapshot, 0, 0, 0));
         }
         // Idle memory may be pending too, where the stream that had it ended.
         let pending: HashSet<u32> = shared.pending.iter().filter(|entry| entry.active).map(|entry| entry.index).collect();

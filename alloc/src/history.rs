@@ -1,6 +1,6 @@
 //! The history of an allocator: a ring of what happened last, kept under the short lock and told by a snapshot.
 //!
-//! An event is one look at the clock and one store of 56 bytes; it allocates nothing while the ring does not grow, and names and
+//! An event is one look at the processor's clock and one store of 48 bytes; it allocates nothing while the ring does not grow, and names and
 //! stacks are resolved only when a snapshot is taken. So it may stay on. The log ([`Allocator::start_log`]) is apart: it numbers
 //! blocks from its start and never forgets, where the ring forgets by design.
 
@@ -19,12 +19,12 @@ use std::backtrace::Backtrace;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 /// What a history keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// At most this many events, the newest ones, of 56 bytes each; the memory for them is taken as they come. A free of a block
+    /// At most this many events, the newest ones, of 48 bytes each; the memory for them is taken as they come. A free of a block
     /// that nothing uses any more is one event, although a snapshot tells it in two entries.
     pub capacity: usize,
     /// Whether whole stacks are captured, not only the line that asked. A stack takes microseconds and a few KiB when it is
@@ -60,7 +60,8 @@ pub(crate) enum What {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    pub(crate) time: Instant,
+    /// As [`Clock::now`].
+    pub(crate) time: u64,
     pub(crate) address: u64,
     pub(crate) bytes: usize,
     pub(crate) site: Option<&'static Location<'static>>,
@@ -71,29 +72,36 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// One that happens now and says no more than what, where and how much.
+    /// One of a time, that says no more than what, where and how much.
     #[inline]
-    pub(crate) fn new(what: What, address: u64, bytes: usize, stream: u32) -> Event {
-        Event { time: Instant::now(), address, bytes, site: None, stack: None, stream, what, category: None }
+    pub(crate) fn new(time: u64, what: What, address: u64, bytes: usize, stream: u32) -> Event {
+        Event { time, address, bytes, site: None, stack: None, stream, what, category: None }
     }
 }
 
-/// What the clock of events shows in the world's time.
-#[derive(Clone, Copy)]
+/// The clock of events, and what it shows in the world's time.
+#[derive(Clone)]
 pub(crate) struct Clock {
-    started: Instant,
+    clock: quanta::Clock,
+    started: u64,
     /// Microseconds from 1970 to `started`.
     epoch_us: i64,
 }
 
 impl Clock {
     pub(crate) fn new() -> Clock {
+        let clock = quanta::Clock::new();
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), epoch_us: epoch.as_micros() as i64 }
+        Clock { started: clock.raw(), clock, epoch_us: epoch.as_micros() as i64 }
+    }
+    /// The time, in a unit of its own.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.raw()
     }
     /// Microseconds from 1970 to `time`.
-    pub(crate) fn time_us(&self, time: Instant) -> i64 {
-        self.epoch_us + time.saturating_duration_since(self.started).as_micros() as i64
+    pub(crate) fn time_us(&self, time: u64) -> i64 {
+        self.epoch_us + (self.clock.delta_as_nanos(self.started, time) / 1000) as i64
     }
 }
 
@@ -114,6 +122,11 @@ impl History {
         History { events: Vec::new(), capacity, oldest: 0, clock: Clock::new() }
     }
 
+    /// The time of an event that happens now.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.now()
+    }
     #[inline]
     pub(crate) fn push(&mut self, event: Event) {
         if self.events.len() == self.events.capacity() {
@@ -136,7 +149,7 @@ impl History {
     }
 
     pub(crate) fn clock(&self) -> Clock {
-        self.clock
+        self.clock.clone()
     }
     /// The events, oldest first.
     pub(crate) fn events(&self) -> Vec<Event> {
@@ -179,7 +192,7 @@ impl Core {
         let AllocError::OutOfMemory(report) = error else { return };
         if let Some(history) = &mut self.locked().table.history {
             let (site, stack, category) = (Some(tag.site), stack.clone(), Some(tag.category));
-            let event = Event::new(What::Oom, report.driver_free as u64, tag.bytes, stream);
+            let event = Event::new(history.now(), What::Oom, report.driver_free as u64, tag.bytes, stream);
             history.push(Event { site, stack, category, ..event });
         }
     }
@@ -209,7 +222,7 @@ mod tests {
     fn a_ring_keeps_the_newest_events_in_order() {
         for capacity in [0, 1, 7, 1024, 1500] {
             let mut history = History::new(capacity);
-            (0..5000).for_each(|n| history.push(Event::new(What::Alloc, n, 1, 0)));
+            (0..5000).for_each(|n| history.push(Event::new(n, What::Alloc, n, 1, 0)));
             let kept: Vec<u64> = history.events().iter().map(|event| event.address).collect();
             assert_eq!(kept, (5000 - capacity as u64..5000).collect::<Vec<_>>());
             assert!(history.events().windows(2).all(|pair| pair[0].time <= pair[1].time));
@@ -219,8 +232,8 @@ mod tests {
     #[test]
     fn a_ring_of_any_capacity_takes_memory_as_events_come() {
         let mut history = History::new(usize::MAX);
-        history.push(Event::new(What::Alloc, 1, 1, 0));
+        history.push(Event::new(0, What::Alloc, 1, 1, 0));
         assert_eq!(history.events.capacity(), FIRST);
-        assert_eq!(size_of::<Event>(), 56);
+        assert_eq!(size_of::<Event>(), 48);
     }
 }

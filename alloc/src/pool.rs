@@ -47,7 +47,12 @@ impl PrivatePool {
         let core = &*self.allocator.core;
         core.check()?;
         self.allocator.check_stream(stream)?;
-        self.allocator.serve(core.locked_for_request(), Some(self.region), stream, Tag { bytes, site: Location::caller(), category })
+        self.allocator.serve(
+            core.locked_for_request(),
+            Some(self.region),
+            stream,
+            Tag { bytes, site: Location::caller(), category },
+        )
     }
     #[cfg(test)]
     pub(crate) fn region(&self) -> u16 {

@@ -163,7 +163,8 @@ impl Shared {
     pub(crate) fn note_pages(&mut self, pages: &mut Pages) {
         for (what, address, bytes) in pages.moves.drain(..) {
             if let Some(history) = &mut self.table.history {
-                history.push(Event::new(what, address, bytes, pages.asker));
+                let now = history.now();
+                history.push(Event::new(now, what, address, bytes, pages.asker));
             }
         }
         let counters = &mut self.table.counters;

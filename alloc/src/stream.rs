@@ -55,7 +55,16 @@ impl StreamInner {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let kind = core.info.kind;
-        StreamInner { core, id, raw, kind, serial, closed: AtomicBool::new(false), tick: AtomicU64::new(0), newest: Mutex::new(None) }
+        StreamInner {
+            core,
+            id,
+            raw,
+            kind,
+            serial,
+            closed: AtomicBool::new(false),
+            tick: AtomicU64::new(0),
+            newest: Mutex::new(None),
+        }
     }
 
     /// Whether the user has let go of it, so that it ends with its last block. Asked under the short lock.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 const UNKNOWN: &str = "unknown";
 
 /// The entries of a device's trace. `paged` are the addresses that are mapped page by page; elsewhere a segment is one piece.
-pub(crate) fn entries(events: &[Event], clock: Clock, paged: &[Range<u64>], frames: &mut Frames) -> Vec<TraceEntry> {
+pub(crate) fn entries(events: &[Event], clock: &Clock, paged: &[Range<u64>], frames: &mut Frames) -> Vec<TraceEntry> {
     let categories: Vec<Arc<str>> = Category::ALL.iter().map(|category| category.name().into()).collect();
     let unknown: Arc<str> = UNKNOWN.into();
     let mut entries = Vec::with_capacity(events.len() * 2);

@@ -19,7 +19,7 @@ impl Table {
             // A drop does not know its line.
             let site = (what == What::Alloc).then_some(site);
             let category = Some(category);
-            history.push(Event { site, stack, category, ..Event::new(what, address, bytes, owner) });
+            history.push(Event { site, stack, category, ..Event::new(history.now(), what, address, bytes, owner) });
         }
     }
     /// Counts a pending block that was just split from the next one; each is settled for itself. Nothing that was asked for has the
